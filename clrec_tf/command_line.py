@@ -1,0 +1,122 @@
+"""The door of every command: flags from the dataclasses of ``config``, errors to exit codes. Only reader of FLAGS."""
+import dataclasses
+import os
+import sys
+import typing
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from clrec_tf import config as config_lib
+from clrec_tf.errors import UserError
+
+EXIT_USER_ERROR = 2
+ALIASES = {"from_time": "from", "to_time": "to"}
+
+
+def define_flags():
+    """Defines one flag per setting of every section, so that all commands take the same flagfile."""
+    for section in config_lib.SECTIONS.values():
+        hints = typing.get_type_hints(section)
+        for field in dataclasses.fields(section):
+            name, meta, default = ALIASES.get(field.name, field.name), field.metadata, field.default
+            group = f"clrec_tf: {section.__doc__.strip()}"
+            if name in flags.FLAGS:
+                continue
+            if hints[field.name] is bool:
+                flags.DEFINE_bool(name, default, meta["help"], module_name=group)
+            elif hints[field.name] is int:
+                flags.DEFINE_integer(name, default, meta["help"], module_name=group)
+            elif hints[field.name] is float:
+                flags.DEFINE_float(name, default, meta["help"], module_name=group)
+            elif meta["choices"]:
+                flags.DEFINE_enum(name, default, meta["choices"], meta["help"], module_name=group)
+            elif hints[field.name] is str:
+                flags.DEFINE_string(name, default, meta["help"], module_name=group)
+            else:
+                flags.DEFINE_list(name, list(default), meta["help"], module_name=group)
+
+
+def read_flags() -> config_lib.Config:
+    """All sections from the parsed flags."""
+    sections = {}
+    for key, section in config_lib.SECTIONS.items():
+        values = {f.name: flags.FLAGS[ALIASES.get(f.name, f.name)].value for f in dataclasses.fields(section)}
+        sections[key] = section(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    return config_lib.Config(**sections)
+
+
+def _log_unused(used: typing.Sequence[str]):
+    """Says once which flags given by the user this command does not use."""
+    unused = [
+        f"--{name}"
+        for key, section in config_lib.SECTIONS.items() if key not in used
+        for name in (ALIASES.get(f.name, f.name) for f in dataclasses.fields(section)) if flags.FLAGS[name].present
+    ]
+    if unused:
+        logging.info("flags given that this command does not use: %s", " ".join(unused))
+
+
+def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: typing.Sequence[str], usage: str):
+    """Runs one command.
+
+    Args:
+      main: takes the configuration and returns an exit code or None.
+      uses: sections (keys of ``config.SECTIONS``) the command reads.
+      usage: its help text.
+    """
+    define_flags()
+
+    def guarded(argv):
+        logging.use_absl_handler()
+        logging.set_verbosity(logging.INFO)
+        try:
+            if len(argv) > 1:
+                raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
+            _log_unused(uses)
+            code = main(read_flags())
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = EXIT_USER_ERROR
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            code = 130
+        except BrokenPipeError:  # the reader of our standard output (head, less) has gone
+            os._exit(141)
+        except OSError as error:
+            print(f"error: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+            code = EXIT_USER_ERROR
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # tensorflow-io's object-store clients abort the interpreter at exit, after success.
+        os._exit(code or 0)
+
+    sys.modules["__main__"].__doc__ = usage
+    app.run(guarded, flags_parser=_parse)
+
+
+def _parse(argv):
+    """absl's parser, with errors that say the remedy and no dump of every flag."""
+    try:
+        argv = flags.FLAGS(argv)
+    except flags.Error as error:
+        print(f"error: {error}\nRun with --help for this command's flags.", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+    if flags.FLAGS.is_parsed() and flags.FLAGS["help"].present:
+        _help()
+        sys.exit(0)
+    return argv
+
+
+def _help():
+    """Prints this project's flags by section; absl's own are left to --helpfull."""
+    print(sys.modules["__main__"].__doc__, "\n")
+    for section in config_lib.SECTIONS.values():
+        print(section.__doc__.strip())
+        for field in dataclasses.fields(section):
+            choices = f" ({'|'.join(field.metadata['choices'])})" if field.metadata["choices"] else ""
+            default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+            print(f"  --{ALIASES.get(field.name, field.name)}{choices}  [{default}]\n      {field.metadata['help']}")
+        print()
+    print("  --flagfile=FILE\n      Flags from a file; a flag given after it overrides it.")

@@ -1,0 +1,233 @@
+"""Every setting of every command: frozen dataclasses whose fields become flags (see ``command_line``).
+
+A field's default, help text, choices and bounds stand in one place, here. Nothing below the commands reads flags.
+"""
+import dataclasses
+from typing import Optional
+
+from clrec_tf.errors import UserError
+
+
+def setting(default, help, choices=None, lower=None, upper=None):  # pylint: disable=redefined-builtin
+    """One setting: default, help text, allowed choices or inclusive numeric bounds."""
+    return dataclasses.field(
+        default=default, metadata=dict(help=help, choices=choices, lower=lower, upper=upper))
+
+
+class _Checked:
+    """Validates each field against its own choices and bounds."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, meta = getattr(self, field.name), field.metadata
+            if meta["choices"] and value not in meta["choices"]:
+                raise UserError(f"--{field.name}={value}: must be one of {', '.join(map(str, meta['choices']))}")
+            for bound, broken in (("lower", lambda v, b: v < b), ("upper", lambda v, b: v > b)):
+                limit = meta[bound]
+                # `value != value` is NaN, which passes every comparison.
+                if limit is not None and value is not None and (value != value or broken(value, limit)):
+                    raise UserError(f"--{field.name}={value}: must be {'≥' if bound == 'lower' else '≤'} {limit}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Paths(_Checked):
+    """Where things are."""
+    data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).")
+    workdir: str = setting("", "Folder of one run: checkpoints, config.json, metrics.jsonl, summaries, metrics.json.")
+    export_dir: str = setting("", "Folder of export bundles, or one version inside it (default: WORKDIR/export).")
+    seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class WorldConfig(_Checked):
+    """A generated click log with planted structure, for a first run without data."""
+    world_users: int = setting(3000, "Users of the generated log.", lower=10)
+    world_items: int = setting(1200, "Items of the generated log.", lower=50)
+    world_intents: int = setting(8, "Intents planted in the generated log.", lower=2)
+    world_clicks_per_user: int = setting(40, "Mean clicks per user of the generated log.", lower=5)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareConfig(_Checked):
+    """From a raw click log to TFRecords."""
+    format: str = setting("columns", "Form of --input.", choices=(
+        "taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
+    input: str = setting("", "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
+    item_features: str = setting("", "File of item features joined by item id: TSV/CSV with a header whose first column "
+                                     "is the item id, Parquet, or JSON {id: {feature: value or list}} / {id: [values]}.")
+    dense_features: str = setting("", "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the "
+                                      "columns `item_id` and `vector`.")
+    delimiter: str = setting("", "Column delimiter of text input (default: by format and file name).")
+    user_column: str = setting("user_id", "Column of the user id (format columns).")
+    item_column: str = setting("item_id", "Column of the item id (format columns).")
+    timestamp_column: str = setting("timestamp", "Column of the time stamp in seconds, or an ISO date-time; empty: the file "
+                                                 "is in time order and has no time stamps (format columns).")
+    event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
+    title_column: str = setting("title", "Column of the item's title, shown by retrieve, in the log or in --item_features.")
+    feature_columns: tuple[str, ...] = setting((), "Categorical item features, one value each (format columns and "
+                                                   "--item_features).")
+    multi_feature_columns: tuple[str, ...] = setting((), "Item features with several values each, split at "
+                                                         "--multi_separator.")
+    multi_separator: str = setting("|", "Separator inside a several-valued feature.")
+    max_values: int = setting(8, "Values kept of a several-valued feature.", lower=1)
+    keep_events: tuple[str, ...] = setting((), "Behaviours kept, such as pv,buy (default: all).")
+    split: str = setting("leave_one_out", "leave_one_out: last click = test, one before = validation. "
+                                          "last_days: test on the last day(s), validate on those before, train on earlier.",
+                         choices=("leave_one_out", "last_days"))
+    test_days: int = setting(1, "Days of the test part (split last_days).", lower=1)
+    valid_days: int = setting(1, "Days of the validation part (split last_days); 0: none.", lower=0)
+    utc_offset: float = setting(0.0, "Hours added to UTC to find a day's border.", lower=-14.0, upper=14.0)
+    from_time: str = setting("", "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset. (--from)")
+    to_time: str = setting("", "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset. (--to)")
+    min_train_length: int = setting(5, "Training sequences shorter than this are not trained on.", lower=1)
+    max_sequence_length: int = setting(10_000, "Most recent clicks kept per user.", lower=2)
+    min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)
+    oov_buckets: int = setting(0, "Hash buckets for items outside the vocabulary (0: they are left out of histories).",
+                               lower=0)
+    feature_oov_buckets: int = setting(1, "Hash buckets for feature values outside a feature's vocabulary.", lower=0)
+    max_bad_rows: int = setting(0, "Unparsable rows tolerated (counted, with examples, in the report).", lower=0)
+    shard_records: int = setting(1024, "Sequences per TFRecord shard; a shard is the unit of shuffling.", lower=1)
+    dry_run: bool = setting(False, "Report what would be written, and write nothing.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(_Checked):
+    """The two towers and the loss."""
+    embedding_dim: int = setting(64, "Width d of item and user vectors.", lower=2)
+    feature_dims: tuple[str, ...] = setting((), "Widths of the item features' embeddings, in schema order, summing to "
+                                                "--embedding_dim (default: split by largest remainder).")
+    use_features: bool = setting(True, "Encode items with their features, not the id alone.")
+    feature_projection: bool = setting(False, "Project the concatenated features to d, which lets feature widths differ "
+                                              "from a sum of d (a deviation from the paper).")
+    content_hidden: int = setting(0, "Hidden width of the encoder of dense content vectors (0: linear).", lower=0)
+    max_history: int = setting(50, "Most recent clicks T of a user that the query tower sees.", lower=1)
+    user_encoder: str = setting("multi_att", "multi_att: multi-head attention and weighted head aggregation (paper). "
+                                             "mean: mean of the history.", choices=("multi_att", "mean"))
+    attention_heads: int = setting(4, "Heads H of the multi-head attention.", lower=1)
+    attention_hidden: int = setting(0, "Hidden width of the attention MLP (0: 4d).", lower=0)
+    attention_values: str = setting("all", "What attention sums: all = item + time + position, item = item vector only.",
+                                    choices=("all", "item"))
+    head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
+                                    choices=("wha", "mean", "mean_mlp", "concat_mlp"))
+    similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
+    temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
+    position: str = setting("backward", "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
+                            choices=("backward", "forward", "none"))
+    time_embedding: str = setting("auto", "auto: minutes if the data has time stamps. minutes: boundaries 5..3840 minutes. "
+                                          "log2: powers of two of seconds. none: no time.",
+                                  choices=("auto", "minutes", "log2", "none"))
+    queue: str = setting("cached", "in_batch: the batch's own positives. raw: queue of ids, re-encoded each step. "
+                                   "cached: queue of item vectors.", choices=("in_batch", "raw", "cached"))
+    queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)
+    mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
+    prefill_queue: bool = setting(False, "Fill the queue with shuffled training targets before the first step.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(_Checked):
+    """The training loop."""
+    stages: tuple[str, ...] = setting(("train",), "What one call does, in order, of: generate, prepare, train, evaluate, "
+                                                  "export, show. Finished stages are not repeated.")
+    batch_size: int = setting(256, "Examples B per step.", lower=1)
+    epochs: int = setting(1, "Passes over the training data.", lower=0)
+    target_mode: str = setting("last", "last: a sequence's last click is the target. sliding: every click after the first is, "
+                                       "one example per prefix.", choices=("last", "sliding"))
+    shuffle_shards: int = setting(8, "Shards whose examples are shuffled together.", lower=1)
+    optimizer: str = setting("lazy_adam", "Sparse optimizer: only rows in use are updated.",
+                             choices=("lazy_adam", "adagrad"))
+    learning_rate: float = setting(1e-3, "Peak learning rate.", lower=0.0)
+    warmup_steps: int = setting(0, "Steps of linear warm-up.", lower=0)
+    schedule: str = setting("constant", "Learning rate after warm-up.", choices=("constant", "cosine"))
+    final_learning_rate_ratio: float = setting(0.0, "Where cosine ends, relative to the peak.", lower=0.0, upper=1.0)
+    weight_decay: float = setting(0.0, "Decoupled weight decay; of tables only the rows in use decay.", lower=0.0)
+    clip_norm: float = setting(5.0, "Global gradient norm is clipped to this (0: off).", lower=0.0)
+    steps_per_call: int = setting(20, "Steps per dispatched call.", lower=1)
+    time_dropout: float = setting(0.02, "Share of examples trained without time stamps, so that the row for unknown time "
+                                        "is trained.", lower=0.0, upper=1.0)
+    validate_every: float = setting(1.0, "Epochs between validations (0: none).", lower=0.0)
+    validation_metric: str = setting("hr@10/full", "Metric (higher is better) that selects the best checkpoint.")
+    validation_users: int = setting(10_000, "Users of a validation, at most.", lower=1)
+    early_stopping_patience: int = setting(0, "Validations without a better metric before training stops (0: never).",
+                                           lower=0)
+    checkpoint_every_steps: int = setting(1000, "Steps between checkpoints.", lower=1)
+    keep_checkpoints: int = setting(3, "Latest checkpoints kept, besides the best.", lower=1)
+    max_nonfinite_steps: int = setting(10, "Consecutive steps with NaN or infinite loss or gradient, each skipped, before "
+                                           "training stops with an error.", lower=0)
+    log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
+    verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too.",
+                               choices=("size", "sha256"))
+    threads: int = setting(0, "Intra-op threads of TensorFlow (0: all cores).", lower=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig(_Checked):
+    """Metrics of a trained model."""
+    eval_split: str = setting("test", "Part evaluated.", choices=("test", "valid"))
+    eval_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
+    ks: tuple[str, ...] = setting(("1", "5", "10", "50"), "Cut-offs k of the ranking metrics.")
+    list_length: int = setting(10, "Length of the lists of the diversity and popularity metrics.", lower=1)
+    filter_seen: bool = setting(True, "Leave items of the user's history out of the ranking.")
+    candidate_sets: tuple[str, ...] = setting(("full", "pop100", "uniform100"), "Candidate sets, of full, pop100, "
+                                                                                "uniform100.")
+    max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig(_Checked):
+    """The serving bundle."""
+    export_version: int = setting(0, "Version folder (0: one more than the newest).", lower=0)
+    export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
+    index: str = setting("auto", "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
+    target_recall: float = setting(0.95, "Recall of the index against exact search below which export fails.",
+                                   lower=0.0, upper=1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrieveConfig(_Checked):
+    """Retrieval from a bundle."""
+    history: str = setting("", "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
+    k: int = setting(10, "Items retrieved per user.", lower=1)
+    exclude_seen: bool = setting(False, "Leave the history's items out of the result.")
+    users: str = setting("", "File of users for bulk retrieval: JSON lines or Parquet with `user_id` and `history`.")
+    output: str = setting("", "File for bulk results, .parquet or .jsonl.")
+    embeddings: str = setting("", "File (.npz) for user vectors and item vectors with their ids.")
+
+
+SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, train=TrainConfig,
+                evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of one command call."""
+    paths: Paths = Paths()
+    world: WorldConfig = WorldConfig()
+    prepare: PrepareConfig = PrepareConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    export: ExportConfig = ExportConfig()
+    retrieve: RetrieveConfig = RetrieveConfig()
+
+    def __post_init__(self):
+        if self.model.queue != "in_batch" and self.model.queue_size < self.train.batch_size:
+            raise UserError(f"--queue_size={self.model.queue_size} is smaller than --batch_size={self.train.batch_size}: "
+                            "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
+        if self.prepare.from_time and self.prepare.from_time == self.prepare.to_time:
+            raise UserError(f"--from={self.prepare.from_time} equals --to: no click remains")
+
+
+def section_from_dict(section: type, values: dict):
+    """Rebuilds a section from JSON, tuples from lists; unknown keys raise `UserError`."""
+    names = {field.name for field in dataclasses.fields(section)}
+    unknown = sorted(set(values) - names)
+    if unknown:
+        raise UserError(f"unknown settings {', '.join(unknown)} for {section.__name__}; written by another version?")
+    return section(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def require(value: Optional[str], flag: str, why: str) -> str:
+    """The value of a flag that this command cannot do without."""
+    if not value:
+        raise UserError(f"--{flag} is not set: {why}")
+    return value

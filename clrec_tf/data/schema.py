@@ -1,0 +1,225 @@
+"""What a prepared data set looks like on disk: names, dtypes and facts, for writer and reader alike.
+
+A data folder holds::
+
+    schema.json                     this module's `Schema`: decides the facts of the data for every later command
+    manifest.json                   this module's `Manifest`: every file with records, bytes and sha256; written last
+    train-00000-of-00004.tfrecord   one tf.train.Example per user: the training part of its click sequence
+    valid-….tfrecord, test-….tfrecord   one Example per evaluated user: history, then `target_count` targets
+    catalogue-….tfrecord            one Example per item of the vocabulary, in id order 1..V
+    content.npy                     float32 [V+1, width] dense vectors by item id, row 0 zero (only with dense features)
+
+A sequence Example (train, valid, test) has int64 features::
+
+    user_id       1       number of the user, from 0, the same in every part
+    weight        float 1 importance of the sequence; 0 = ignored
+    target_count  1       how many of the last events are targets (train: 1; valid and test: ≥ 1)
+    item_id       [n]     1..item_rows-1, oldest first; 0 only for a target outside the vocabulary
+    timestamp     [n]     seconds, only if schema.has_timestamps
+    f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`
+
+A catalogue Example has item_id [1], count [1] (training clicks), original_id (bytes), optional title (bytes) and the
+item's f:<feature> values ([1] or [width]).
+"""
+import dataclasses
+import hashlib
+import json
+import os
+from typing import Optional
+
+from clrec_tf.errors import DataError
+
+FORMAT_VERSION = 1
+SCHEMA_FILE = "schema.json"
+MANIFEST_FILE = "manifest.json"
+CONTENT_FILE = "content.npy"
+SPLITS = ("train", "valid", "test", "catalogue")
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One categorical item feature.
+
+    Attributes:
+      name: as in the log.
+      rows: embedding rows, with row 0 for "missing": values are in [0, rows).
+      width: values per item; 1 for a single-valued feature.
+      vocabulary_size: values known from the training part, ids 1..vocabulary_size; hash buckets follow.
+    """
+    name: str
+    rows: int
+    width: int
+    vocabulary_size: int
+
+    @property
+    def key(self) -> str:
+        """Name of the feature in an Example."""
+        return f"f:{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """Facts of a prepared data set.
+
+    Attributes:
+      num_items: V, items of the vocabulary, ids 1..V; these are the candidates.
+      item_rows: V + 1 + oov_buckets: ids in examples are below this.
+      features: categorical item features in the order of the item row.
+      content_width: width of the dense vectors of content.npy, 0 = none.
+      id_type: "int" or "string", the type of original item ids.
+      has_timestamps: whether examples carry `timestamp`.
+      num_users: users of the log after filtering.
+      total_clicks: training clicks, the sum of the catalogue's counts.
+      split: the split rule and its parameters.
+      settings: prepare's settings that decided the content.
+      format_version: of this layout.
+      versions: of the packages that wrote it.
+    """
+    num_items: int
+    item_rows: int
+    features: tuple[Feature, ...]
+    content_width: int
+    id_type: str
+    has_timestamps: bool
+    num_users: int
+    total_clicks: int
+    split: dict
+    settings: dict
+    format_version: int = FORMAT_VERSION
+    versions: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def item_width(self) -> int:
+        """Columns C of an item row: the id, then each feature's `width` values."""
+        return 1 + sum(feature.width for feature in self.features)
+
+    def hash(self) -> str:
+        """sha256 of the facts that a model depends on (not of package versions)."""
+        facts = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("versions",)}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file: name relative to the data folder, records, events (clicks in it), bytes and sha256."""
+    name: str
+    records: int
+    events: int
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """Every file of a data set; written last, so a folder without one is incomplete.
+
+    Attributes:
+      schema_hash: `Schema.hash()` of the schema beside it.
+      shards: split name ("train", "valid", "test", "catalogue") to its shards, in order.
+      content: the shard entry of content.npy, or None.
+    """
+    schema_hash: str
+    shards: dict[str, tuple[Shard, ...]]
+    content: Optional[Shard] = None
+
+    def paths(self, data_dir: str, split: str) -> list[str]:
+        """Full paths of one split's shards."""
+        return [os.path.join(data_dir, shard.name) for shard in self.shards[split]]
+
+    def records(self, split: str) -> int:
+        """Records of one split."""
+        return sum(shard.records for shard in self.shards[split])
+
+
+def save_json(path: str, value) -> None:
+    """Writes JSON through a temporary file and a rename, so that a half-written file never bears the name."""
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def save_schema(data_dir: str, schema: Schema) -> None:
+    """Writes schema.json."""
+    save_json(os.path.join(data_dir, SCHEMA_FILE), dataclasses.asdict(schema))
+
+
+def save_manifest(data_dir: str, manifest: Manifest) -> None:
+    """Writes manifest.json; the last act of prepare."""
+    save_json(os.path.join(data_dir, MANIFEST_FILE), dataclasses.asdict(manifest))
+
+
+def _load_json(data_dir: str, name: str) -> dict:
+    path = os.path.join(data_dir, name)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist: --data_dir={data_dir} holds no complete data set; "
+                        "run python -m clrec_tf.prepare first") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not readable JSON ({error}): prepare the data again") from error
+
+
+def load_schema(data_dir: str) -> Schema:
+    """Reads schema.json; `DataError` where it is missing, damaged or of another format version."""
+    values = _load_json(data_dir, SCHEMA_FILE)
+    if values.get("format_version") != FORMAT_VERSION:
+        raise DataError(f"{data_dir}/{SCHEMA_FILE} has format_version={values.get('format_version')}, this program reads "
+                        f"{FORMAT_VERSION}: prepare the data again")
+    try:
+        values["features"] = tuple(Feature(**feature) for feature in values["features"])
+        return Schema(**values)
+    except (TypeError, KeyError) as error:
+        raise DataError(f"{data_dir}/{SCHEMA_FILE} has missing or unknown entries ({error}): prepare the data again"
+                        ) from error
+
+
+def load_manifest(data_dir: str, verify: str = "size") -> Manifest:
+    """Reads manifest.json and checks the files it lists.
+
+    Args:
+      data_dir: folder of the data set.
+      verify: "size" compares file sizes, "sha256" contents too.
+
+    Raises:
+      DataError: naming the file that is missing or differs.
+    """
+    values = _load_json(data_dir, MANIFEST_FILE)
+    try:
+        manifest = Manifest(
+            schema_hash=values["schema_hash"],
+            shards={split: tuple(Shard(**shard) for shard in shards) for split, shards in values["shards"].items()},
+            content=Shard(**values["content"]) if values["content"] else None)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{data_dir}/{MANIFEST_FILE} has missing or unknown entries ({error}): prepare the data again"
+                        ) from error
+    schema_hash = load_schema(data_dir).hash()
+    if schema_hash != manifest.schema_hash:
+        raise DataError(f"{data_dir}/{SCHEMA_FILE} was changed after the data was written (hash {schema_hash[:12]}, "
+                        f"manifest {manifest.schema_hash[:12]}): prepare the data again")
+    files = [shard for shards in manifest.shards.values() for shard in shards] + [manifest.content or ()]
+    for shard in filter(None, files):
+        check_shard(data_dir, shard, verify)
+    return manifest
+
+
+def check_shard(data_dir: str, shard: Shard, verify: str) -> None:
+    """Compares one file with its manifest entry; `DataError` names the file and the difference."""
+    path = os.path.join(data_dir, shard.name)
+    if not os.path.exists(path):
+        raise DataError(f"shard {path} is missing though the manifest lists it: restore it or prepare the data again")
+    size = os.path.getsize(path)
+    if size != shard.bytes:
+        raise DataError(f"shard {path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was changed")
+    if verify == "sha256":
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != shard.sha256:
+            raise DataError(f"shard {path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is damaged")

@@ -1,0 +1,1 @@
+"""Item and user encoders: the two towers (paper, appendix "Implementation Details")."""

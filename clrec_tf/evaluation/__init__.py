@@ -1,0 +1,1 @@
+"""Ranking and debiasing metrics and the protocols they are computed under."""

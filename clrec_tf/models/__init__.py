@@ -1,0 +1,1 @@
+"""Models: encode, enqueue, loss."""

@@ -1,0 +1,1 @@
+"""Where negatives come from: the first-in first-out queue of clicked items."""

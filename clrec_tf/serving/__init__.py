@@ -1,0 +1,1 @@
+"""The export bundle: SavedModel, index, ids and the manifest that binds them."""
