@@ -1,0 +1,87 @@
+"""The users that are evaluated: what they clicked before, and what they clicked next."""
+import dataclasses
+from typing import Optional
+
+import numpy as np
+
+from clrec_tf.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """U users; user u owns entries `splits[u]:splits[u + 1]` of a flat array, in time order.
+
+    Attributes:
+      user_ids: int [U].
+      history_ids: int [E], item ids from 1, the full histories.
+      history_splits: int [U+1].
+      target_ids: int [G], item ids; 0, or an id above the catalogue, is a target outside the vocabulary.
+      target_splits: int [U+1]; every user has a target, and the first is the next click.
+      history_features: int [E,C-1], the history's item features in schema order, or None without features.
+      history_times: int [E], seconds, or None without time stamps.
+      request_times: int [U], seconds: the time of the first target, or None.
+    """
+    user_ids: np.ndarray
+    history_ids: np.ndarray
+    history_splits: np.ndarray
+    target_ids: np.ndarray
+    target_splits: np.ndarray
+    history_features: Optional[np.ndarray] = None
+    history_times: Optional[np.ndarray] = None
+    request_times: Optional[np.ndarray] = None
+
+    def __post_init__(self):
+        users = len(self.user_ids)
+        for name, splits, flat in (("history", self.history_splits, self.history_ids),
+                                   ("target", self.target_splits, self.target_ids)):
+            if len(splits) != users + 1 or splits[0] != 0 or splits[-1] != len(flat) or np.any(np.diff(splits) < 0):
+                raise DataError(f"{name}_splits do not divide {len(flat)} entries among {users} users")
+        if np.any(np.diff(self.target_splits) < 1):
+            raise DataError(f"user {self.user_ids[np.argmin(np.diff(self.target_splits))]} has no target")
+
+    @property
+    def num_users(self) -> int:
+        """U."""
+        return len(self.user_ids)
+
+    @property
+    def next_clicks(self) -> np.ndarray:
+        """int [U]: each user's first target."""
+        return self.target_ids[self.target_splits[:-1]]
+
+    def history_pairs(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(row, item id), both [events], of the clicks of users start..stop-1; rows count from 0 at `start`."""
+        return _pairs(self.history_ids, self.history_splits, start, stop)
+
+    def target_pairs(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(row, item id), both [targets], of the targets of users start..stop-1; rows count from 0 at `start`."""
+        return _pairs(self.target_ids, self.target_splits, start, stop)
+
+    def take(self, rows: np.ndarray) -> "EvaluationSet":
+        """The users at positions rows [N], in that order."""
+        events, history_splits = _entries(self.history_splits, rows)
+        targets, target_splits = _entries(self.target_splits, rows)
+        optional = dict(history_features=events, history_times=events, request_times=rows)
+        return EvaluationSet(
+            user_ids=self.user_ids[rows], history_ids=self.history_ids[events], history_splits=history_splits,
+            target_ids=self.target_ids[targets], target_splits=target_splits,
+            **{name: None if getattr(self, name) is None else getattr(self, name)[places]
+               for name, places in optional.items()})
+
+    def sample(self, max_users: int, seed: int) -> "EvaluationSet":
+        """At most `max_users` users (0: all) drawn without replacement, in their order."""
+        if not 0 < max_users < self.num_users:
+            return self
+        return self.take(np.sort(np.random.default_rng(seed).choice(self.num_users, max_users, replace=False)))
+
+
+def _pairs(flat, splits, start, stop):
+    rows = np.repeat(np.arange(stop - start), np.diff(splits[start:stop + 1]))
+    return rows, flat[splits[start]:splits[stop]]
+
+
+def _entries(splits, rows):
+    """Positions of the entries of the given users in the flat array, and the splits of the result."""
+    lengths = np.diff(splits)[rows]
+    new_splits = np.concatenate([[0], np.cumsum(lengths)])
+    return np.arange(new_splits[-1]) + np.repeat(splits[:-1][rows] - new_splits[:-1], lengths), new_splits

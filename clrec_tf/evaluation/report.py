@@ -1,0 +1,175 @@
+"""From scores to the metrics of one evaluation: a flat dict whose names state the candidate set, and a table of it.
+
+Names: `hr@10/full`, `recall@50/full`, `ndcg@10/pop100`, `mrr/uniform100`, `aggregate_diversity@10/full`; the same with
+`most_popular/` in front for the most-popular recommender under the same protocol, and with `/low` and `/high` behind
+for the 95 % bootstrap interval over users. HR, NDCG and MRR rank a user's next click; recall looks at all targets.
+"""
+import os
+from typing import Optional, Sequence
+
+import numpy as np
+
+from clrec_tf.config import EvaluateConfig
+from clrec_tf.data.schema import save_json
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation import metrics, protocols
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.sampled_negatives import sample_negatives
+
+METRICS_FILE = "metrics.json"
+CANDIDATE_SETS = ("full", "pop100", "uniform100")
+MOST_POPULAR = "most_popular/"
+
+
+def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluation_set: EvaluationSet,
+                     counts: np.ndarray, config: EvaluateConfig, seed: int, **options) -> dict:
+    """`evaluate_scorer` for inner products. Args: user_vectors [U,d]; item_vectors [V,d], row i = item i + 1."""
+    return evaluate_scorer(protocols.vector_scorer(user_vectors, item_vectors), evaluation_set, counts, config, seed,
+                           **options)
+
+
+def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: EvaluationSet, counts: np.ndarray,
+                    config: EvaluateConfig, seed: int, *, candidate_sets: Optional[Sequence[str]] = None,
+                    detailed: bool = True, memory_bytes: int = protocols.MEMORY_BYTES) -> dict:
+    """Metrics of one model, and with `detailed` of most-popular beside it.
+
+    Args:
+      score_chunk: see `protocols`; its users are those of `evaluation_set` in the same order.
+      evaluation_set: U users; sample them before (`EvaluationSet.sample(config.max_users, seed)`).
+      counts: int [V], training clicks of items 1..V.
+      config: cut-offs, list length, seen filter, candidate sets.
+      seed: of the sampled negatives and the bootstrap.
+      candidate_sets: overrides `config.candidate_sets`.
+      detailed: also most-popular, lists (diversity and popularity) and bootstrap intervals. Validation during training
+        passes False.
+      memory_bytes: bound of the score matrices.
+
+    Returns:
+      {name: float, int, str or bool}.
+
+    Raises:
+      UserError: an unknown candidate set, a cut-off that is no positive integer, or scores that are not finite.
+    """
+    candidate_sets = tuple(config.candidate_sets if candidate_sets is None else candidate_sets)
+    cutoffs = _cutoffs(config.ks)
+    unknown = sorted(set(candidate_sets) - set(CANDIDATE_SETS))
+    if unknown or not candidate_sets:
+        raise UserError(f"--candidate_sets={','.join(candidate_sets)}: choose from {', '.join(CANDIDATE_SETS)}")
+    weights = dict(pop100=counts, uniform100=np.ones(len(counts)))
+    negatives = {name: sample_negatives(evaluation_set, weights[name], seed)
+                 for name in candidate_sets if name in weights}
+    arguments = dict(full="full" in candidate_sets, negatives=negatives, filter_seen=config.filter_seen,
+                     list_length=config.list_length if detailed else 0, memory_bytes=memory_bytes)
+    ranked = protocols.rank_targets(score_chunk, evaluation_set, len(counts), **arguments)
+    result = dict(split=config.eval_split, users=evaluation_set.num_users, items=len(counts),
+                  filter_seen=config.filter_seen)
+    result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed else None)
+    result |= _facts(ranked, evaluation_set, negatives)
+    if detailed:
+        popular = protocols.rank_targets(
+            protocols.most_popular_scorer(counts), evaluation_set, len(counts), **arguments)
+        reference = (_user_means(popular, evaluation_set, cutoffs, None)
+                     | _list_metrics(popular.lists, popular.lists, counts))
+        result |= _list_metrics(ranked.lists, popular.lists, counts)
+        result |= {MOST_POPULAR + name: value for name, value in reference.items()}
+        result |= _named_histogram("truth/degree_histogram", counts, counts)
+    return result
+
+
+def _cutoffs(ks):
+    try:
+        cutoffs = sorted({int(k) for k in ks})
+    except ValueError as error:
+        raise UserError(f"--ks={','.join(map(str, ks))}: cut-offs must be integers ({error})") from error
+    if not cutoffs or cutoffs[0] < 1:
+        raise UserError(f"--ks={','.join(map(str, ks))}: cut-offs must be ≥ 1")
+    return cutoffs
+
+
+def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
+    """Means over users of the ranking metrics of every candidate set, with bootstrap intervals if a seed is given."""
+    per_user, some_users = {}, {}
+    targets, splits = evaluation_set.target_ids, evaluation_set.target_splits
+    for name, counts in ranked.counts.items():
+        next_click = splits[:-1] if name == "full" else slice(None)
+        better, tied = counts.better[next_click], counts.tied[next_click]
+        per_user |= {f"hr@{k}/{name}": metrics.hit_rate(better, tied, k) for k in cutoffs}
+        per_user |= {f"ndcg@{k}/{name}": metrics.ndcg(better, tied, k) for k in cutoffs}
+        per_user[f"mrr/{name}"] = metrics.reciprocal_rank(better, tied)
+        if name == "full":
+            arguments = counts.better, counts.tied, targets, splits
+            per_user |= {f"recall@{k}/full": metrics.recall(*arguments, k) for k in cutoffs}
+            some_users["recall5@50/full"] = metrics.recall_of_next(*arguments, 50)
+    result = {name: float(values.mean()) for name, values in per_user.items()}
+    result |= {name: float(values.mean()) for name, values in some_users.items() if len(values)}
+    if interval_seed is not None:
+        bounds = metrics.bootstrap_interval(np.stack(list(per_user.values()), axis=1), interval_seed)
+        for name, low, high in zip(per_user, *bounds):
+            result |= {f"{name}/low": float(low), f"{name}/high": float(high)}
+    return result
+
+
+def _facts(ranked, evaluation_set, negatives):
+    """What bounds the metrics: targets in the vocabulary, repeated clicks, users with few candidates."""
+    result = {}
+    splits = evaluation_set.target_splits
+    for name, counts in ranked.counts.items():
+        known = np.isfinite(counts.better)
+        result[f"ceiling/{name}"] = float((known[splits[:-1]] if name == "full" else known).mean())
+        if name == "full":
+            result["recall_ceiling/full"] = float(metrics.recall(
+                np.where(known, 0, np.inf), np.ones(len(known)), evaluation_set.target_ids, splits, 1).mean())
+    rows, items = evaluation_set.history_pairs(0, evaluation_set.num_users)
+    repeated = np.zeros(evaluation_set.num_users, bool)
+    repeated[rows[items == evaluation_set.next_clicks[rows]]] = True
+    result["repeated_targets"] = float(repeated.mean())
+    for name, ids in negatives.items():
+        result[f"users_short_of_negatives/{name}"] = int(np.count_nonzero(ids[:, -1] == 0))
+    return result
+
+
+def _list_metrics(lists, popular_lists, counts):
+    recommended = metrics.recommendation_counts(lists, len(counts))
+    if not recommended.any():
+        raise UserError("no item is left to recommend to any user: the histories cover the catalogue; "
+                        "set --filter_seen=false")
+    popular = metrics.recommendation_counts(popular_lists, len(counts))
+    suffix = f"@{lists.shape[1]}/full"
+    values = dict(aggregate_diversity=metrics.aggregate_diversity(recommended), coverage=metrics.coverage(recommended),
+                  gini=metrics.gini(recommended), popularity_index=metrics.popularity_index(recommended, popular, counts),
+                  arp=metrics.arp(lists, counts), aplt=metrics.aplt(lists, counts))
+    return {name + suffix: value for name, value in values.items()} | _named_histogram(
+        f"degree_histogram{suffix}", recommended, counts)
+
+
+def _named_histogram(name, recommended, counts):
+    """`name/b` for each bucket b of `metrics.degree_histogram`."""
+    return {f"{name}/{bucket}": int(total) for bucket, total in
+            enumerate(metrics.degree_histogram(recommended, counts))}
+
+
+def metrics_table(result: dict, model_name: str = "model") -> str:
+    """The metrics as text: one line each, the model beside most-popular and the model's bootstrap interval."""
+    lines = [("", model_name, "most popular", "95 % interval")]
+    for name, value in result.items():
+        if name.startswith((MOST_POPULAR, "truth/", "degree_histogram")) or name.endswith(("/low", "/high")):
+            continue
+        interval = [result.get(f"{name}/{bound}") for bound in ("low", "high")]
+        lines.append((name, _text(value), _text(result.get(MOST_POPULAR + name)),
+                      f"{interval[0]:.4f} – {interval[1]:.4f}" if None not in interval else ""))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join([line[0].ljust(widths[0])] + [
+        cell.rjust(width) for cell, width in zip(line[1:], widths[1:])]).rstrip() for line in lines)
+
+
+def _text(value):
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+def save_metrics(workdir: str, result: dict) -> str:
+    """Writes metrics.json atomically and returns its path."""
+    path = os.path.join(workdir, METRICS_FILE)
+    save_json(path, result)
+    return path
