@@ -1,10 +1,24 @@
 """The users that are evaluated: what they clicked before, and what they clicked next."""
 import dataclasses
-from typing import Optional
+from typing import Optional, Sequence
 
 import numpy as np
 
 from clrec_tf.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class Histories:
+    """What the query tower sees of n users: the last T clicks, oldest first, padded with 0 at the right.
+
+    Attributes:
+      item_rows: int64 [n,T,C], item id and features.
+      mask: bool [n,T], True where there is a click.
+      time_gaps: int64 [n,T], seconds between the click and the request, ≥ 0; -1 at padding and without time stamps.
+    """
+    item_rows: np.ndarray
+    mask: np.ndarray
+    time_gaps: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +71,23 @@ class EvaluationSet:
         """(row, item id), both [targets], of the targets of users start..stop-1; rows count from 0 at `start`."""
         return _pairs(self.target_ids, self.target_splits, start, stop)
 
+    def histories(self, start: int, stop: int, max_history: int) -> Histories:
+        """Histories of users start..stop-1, cut to the last T = `max_history` clicks."""
+        ends = self.history_splits[start + 1:stop + 1, None]
+        lengths = np.minimum(np.diff(self.history_splits[start:stop + 1]), max_history)[:, None]
+        mask = np.arange(max_history) < lengths
+        places = (ends - lengths + np.arange(max_history))[mask]
+        features = 0 if self.history_features is None else self.history_features.shape[1]
+        item_rows = np.zeros(mask.shape + (1 + features,), np.int64)
+        item_rows[mask, 0] = self.history_ids[places]
+        if features:
+            item_rows[mask, 1:] = self.history_features[places]
+        time_gaps = np.full(mask.shape, -1, np.int64)
+        if self.history_times is not None:
+            requests = np.broadcast_to(self.request_times[start:stop, None], mask.shape)[mask]
+            time_gaps[mask] = np.maximum(requests - self.history_times[places], 0)
+        return Histories(item_rows, mask, time_gaps)
+
     def take(self, rows: np.ndarray) -> "EvaluationSet":
         """The users at positions rows [N], in that order."""
         events, history_splits = _entries(self.history_splits, rows)
@@ -73,6 +104,18 @@ class EvaluationSet:
         if not 0 < max_users < self.num_users:
             return self
         return self.take(np.sort(np.random.default_rng(seed).choice(self.num_users, max_users, replace=False)))
+
+
+def concatenate(pieces: Sequence[EvaluationSet]) -> EvaluationSet:
+    """The users of all pieces, in order; the pieces agree in which optional arrays they have."""
+    def joined(name):
+        arrays = [getattr(piece, name) for piece in pieces]
+        if arrays[0] is None:
+            return None
+        if name.endswith("_splits"):
+            return np.append(0, np.cumsum(np.concatenate([np.diff(splits) for splits in arrays])))
+        return np.concatenate(arrays)
+    return EvaluationSet(**{field.name: joined(field.name) for field in dataclasses.fields(EvaluationSet)})
 
 
 def _pairs(flat, splits, start, stop):

@@ -1,0 +1,70 @@
+"""Pictures of an evaluation."""
+import os
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from clrec_tf.evaluation.report import MOST_POPULAR
+
+HISTOGRAM_FILE = "degree_histogram.png"
+_COLOURS = ("#9aa5b1", "#0b6e99", "#e07a3f")  # truth, model, most popular: apart in grey scale as well
+
+
+def save_degree_histogram(workdir: str, result: dict, model_name: str = "model") -> str:
+    """Draws where clicks and recommendations go by popularity of the item, after the paper's Figures 3 and 4.
+
+    Args:
+      workdir: folder of the run.
+      result: of `report.evaluate_scorer` with `detailed`.
+      model_name: for the legend.
+
+    Returns:
+      Path of the PNG, which appears under its name only when it is whole.
+    """
+    ours = next(name.split("/")[0] for name in result if name.startswith("degree_histogram@"))
+    length = ours.split("@")[1]
+    series = {"training clicks (truth)": "truth/degree_histogram/", f"{model_name}, top {length}": f"{ours}/full/",
+              f"most popular, top {length}": f"{MOST_POPULAR}{ours}/full/"}
+    figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for place, ((label, prefix), colour) in enumerate(zip(series.items(), _COLOURS)):
+        totals = _buckets(result, prefix)
+        shares = [total / max(sum(totals), 1) for total in totals]
+        axes.bar([bucket + (place - 1) * 0.28 for bucket in range(len(shares))], shares, 0.28, label=label, color=colour)
+    axes.set_xticks(range(len(totals)), [_bucket_name(bucket) for bucket in range(len(totals))])
+    axes.set_xlabel("clicks of the item in training: from this count to below the next")
+    axes.set_ylabel("share of clicks or recommendations")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    axes.set_title(f"Recommendations by popularity ({result['split']}, {result['users']:,} users, full ranking)")
+    return _save(figure, os.path.join(workdir, HISTOGRAM_FILE))
+
+
+def _buckets(result, prefix):
+    totals = {int(name[len(prefix):]): total for name, total in result.items() if name.startswith(prefix)}
+    return [totals[bucket] for bucket in sorted(totals)]
+
+
+def _bucket_name(bucket):
+    """Smallest count that a bucket of `metrics.degree_histogram` holds, shortened."""
+    low = 2**(bucket - 1)
+    if bucket <= 1:
+        return str(bucket)
+    for size, unit in ((2**20, "M"), (2**10, "k")):
+        if low >= 8 * size:
+            return f"{low // size}{unit}+"
+    return f"{low}+"
+
+
+def _save(figure, path):
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        figure.savefig(temporary, format="png")
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+    return path
