@@ -54,14 +54,18 @@ class PrepareConfig(_Checked):
         "taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
     input: str = setting("", "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
     item_features: str = setting("", "File of item features joined by item id: TSV/CSV with a header whose first column "
-                                     "is the item id, Parquet, or JSON {id: {feature: value or list}} / {id: [values]}.")
+                                     "is the item id, Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. "
+                                     "Features used: --feature_columns and --multi_feature_columns; of JSON all, by "
+                                     "default.")
     dense_features: str = setting("", "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the "
                                       "columns `item_id` and `vector`.")
     delimiter: str = setting("", "Column delimiter of text input (default: by format and file name).")
     user_column: str = setting("user_id", "Column of the user id (format columns).")
     item_column: str = setting("item_id", "Column of the item id (format columns).")
-    timestamp_column: str = setting("timestamp", "Column of the time stamp in seconds, or an ISO date-time; empty: the file "
-                                                 "is in time order and has no time stamps (format columns).")
+    timestamp_column: str = setting("timestamp", "Column of the time stamp: a number, or an ISO date-time (in "
+                                                 "--utc_offset unless it names its own); empty: the file is in time "
+                                                 "order and has no time stamps (formats columns and recbole).")
+    timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds.", choices=("s", "ms"))
     event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
     title_column: str = setting("title", "Column of the item's title, shown by retrieve, in the log or in --item_features.")
     feature_columns: tuple[str, ...] = setting((), "Categorical item features, one value each (format columns and "

@@ -1,0 +1,208 @@
+"""A log -> a data set in memory: filters, numbers, splits, vocabularies and the report about them."""
+import dataclasses
+import importlib.metadata
+from typing import Optional
+
+from absl import logging
+import numpy as np
+import polars as pl
+
+from clrec_tf.config import PrepareConfig
+from clrec_tf.data import item_features
+from clrec_tf.data import splits
+from clrec_tf.data import times
+from clrec_tf.data import vocabulary as vocabulary_lib
+from clrec_tf.data.examples import Catalogue
+from clrec_tf.data.examples import Dataset
+from clrec_tf.data.item_features import ItemTable
+from clrec_tf.data.logs import Log
+from clrec_tf.data.schema import Schema
+from clrec_tf.data.splits import Clicks
+from clrec_tf.data.splits import Sequences
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+
+
+def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
+    """Everything between reading and writing.
+
+    Args:
+      log: as read; its frame is given up to save memory.
+      settings: of the command.
+      facts: goes into `Schema.settings`.
+
+    Raises:
+      UserError: a setting does not fit the log, or nothing remains of it.
+    """
+    report = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples))
+    frame = _filtered(log.clicks, settings, report)
+    clicks, items = number(frame, log.features, settings.multi_separator)
+    del frame
+    kept = splits.most_recent(clicks, settings.max_sequence_length)
+    report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
+                  users=int(kept.user[-1]) + 1, items=len(items))
+    part = split(kept, settings, report)
+    item_tables = [log.items] if log.items else []
+    item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
+    return _numbered(kept, part, _joined(items, log.features, item_tables, settings), settings, facts, report)
+
+
+def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
+    """Behaviours of --keep_events between --from and --to."""
+    if settings.keep_events:
+        if "event" not in frame.columns:
+            raise UserError(f"--keep_events={','.join(settings.keep_events)}: the log has no behaviours; "
+                            "give --event_column, or leave --keep_events out")
+        found = frame["event"].unique().sort().to_list()
+        unknown = sorted(set(settings.keep_events) - set(found))
+        if unknown:
+            raise UserError(f"--keep_events={','.join(settings.keep_events)}: {unknown[0]} is not in the log, which has "
+                            f"{', '.join(map(str, found[:20]))}")
+        kept = frame.filter(pl.col("event").is_in(settings.keep_events))
+        report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
+    begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
+    end = times.parse_bound("to", settings.to_time, settings.utc_offset)
+    if begin is not None or end is not None:
+        if "timestamp" not in frame.columns:
+            raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
+        kept = frame.filter((pl.col("timestamp") >= begin if begin is not None else True)
+                            & (pl.col("timestamp") < end if end is not None else True))
+        report["dropped_by_time"], frame = len(frame) - len(kept), kept
+    if frame.is_empty():
+        raise DataError(f"no click remains of {report['rows']} rows after --keep_events, --from and --to "
+                        f"({ {k: v for k, v in report.items() if k.startswith('dropped')} }): loosen them")
+    if "timestamp" in frame.columns:
+        report.update(first_click=times.shown(frame["timestamp"].min(), settings.utc_offset),
+                      last_click=times.shown(frame["timestamp"].max(), settings.utc_offset))
+    return frame
+
+
+def number(frame: pl.DataFrame, features: dict[str, bool], separator: str) -> tuple[Clicks, pl.DataFrame]:
+    """Numbers users and items by first appearance, and sorts.
+
+    Args:
+      frame: user, item, optional timestamp, title and f:<feature>.
+      features: name -> whether it has several values.
+      separator: inside several-valued features.
+
+    Returns:
+      The clicks, ties of time in file order; and the items in order of their numbers: item, title and features as
+      first seen in time.
+    """
+    codes, ids = {}, {}
+    for column in ("user", "item"):
+        ids[column] = frame[column].unique(maintain_order=True)
+        codes[column] = frame[column].cast(pl.Enum(ids[column])).to_physical().cast(pl.Int32)
+    timed = [frame["timestamp"]] if "timestamp" in frame.columns else []
+    items = pl.DataFrame({"item": ids["item"]})
+    for column in (name for name in frame.columns if name == "title" or name.startswith("f:")):
+        known = pl.DataFrame([codes["item"].alias("number"), frame[column], *timed]).drop_nulls(column)
+        if timed:
+            known = known.sort("timestamp", maintain_order=True)
+        first = known.unique("number", keep="first", maintain_order=True).sort("number")
+        dtype, several = first[column].dtype, features.get(column.removeprefix("f:"), False)
+        first = first.select("number", item_features.values(pl.col(column), dtype, several, separator))
+        items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
+            first, on="number", how="left", maintain_order="left").drop("number")
+    clicks = pl.DataFrame([codes["user"], codes["item"], *timed]).sort(
+        "user", *(series.name for series in timed), maintain_order=True)
+    return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
+                  clicks["timestamp"].to_numpy() if timed else None), items
+
+
+def split(clicks: Clicks, settings: PrepareConfig, report: dict) -> np.ndarray:
+    """Part of each click [N] by --split."""
+    if settings.split == "leave_one_out":
+        return splits.leave_one_out(clicks)
+    if clicks.timestamp is None:
+        raise UserError("--split=last_days needs time stamps, which the log does not have: use --split=leave_one_out")
+    part = splits.last_days(clicks, settings.test_days, settings.valid_days, settings.utc_offset)
+    if not (part == splits.TRAIN).any():
+        raise DataError(f"--split=last_days: no click lies before the {settings.valid_days} validation and "
+                        f"{settings.test_days} test days; the log runs from {report['first_click']} to "
+                        f"{report['last_click']}: lower --valid_days or --test_days")
+    return part
+
+
+def _joined(items: pl.DataFrame, from_log: dict[str, bool], item_tables: list[ItemTable],
+            settings: PrepareConfig) -> tuple[pl.DataFrame, dict[str, bool]]:
+    """Items with the columns of all tables, a later one winning; and name -> several values, of all features."""
+    features = dict(from_log)
+    for table in item_tables:
+        features |= table.features
+        again = [name for name in table.frame.columns if name in items.columns and name != "item"]
+        items = items.drop(again).join(table.frame, on="item", how="left", maintain_order="left")
+    wanted = item_features.declared(settings)
+    missing = sorted(set(wanted) - set(features))
+    if missing:
+        where = " or ".join([settings.input] + [table.path for table in item_tables])
+        raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of {where}: "
+                        "correct the name")
+    if settings.title_column != PrepareConfig.title_column and "title" not in items.columns:
+        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features")
+    return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
+
+
+def _numbered(clicks: Clicks, part: np.ndarray, items_features: tuple[pl.DataFrame, dict[str, bool]],
+              settings: PrepareConfig, facts: dict, report: dict) -> Dataset:
+    items, features = items_features
+    mask = splits.training_mask(clicks, part, settings.min_train_length)
+    vocabulary = vocabulary_lib.build(items["item"], clicks.item[mask], settings.min_item_count, settings.oov_buckets)
+    if not len(vocabulary.items):
+        raise DataError(f"no item has {settings.min_item_count} training clicks in sequences of at least "
+                        f"{settings.min_train_length}: lower --min_train_length or --min_item_count")
+    encoded = [vocabulary_lib.encode_feature(name, items[f"f:{name}"], vocabulary, settings.max_values,
+                                             settings.feature_oov_buckets) for name in features]
+    sequences = dict(train=splits.training_sequences(clicks, mask, vocabulary.item_id))
+    for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
+        sequences[name] = splits.evaluation_sequences(clicks, part, which, vocabulary.item_id)
+    content = _content(settings.dense_features, items["item"].gather(vocabulary.items), report)
+    parameters = dict(test_days=settings.test_days, valid_days=settings.valid_days, utc_offset=settings.utc_offset)
+    schema = Schema(
+        num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
+        features=tuple(feature for feature, _ in encoded), content_width=0 if content is None else content.shape[1],
+        id_type=vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
+        num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
+        split=dict(rule=settings.split, **(parameters if settings.split == "last_days" else {})), settings=facts,
+        versions={package: importlib.metadata.version(package) for package in ("numpy", "polars", "tensorflow")})
+    report.update(vocabulary=schema.num_items, id_type=schema.id_type, dropped_short_training=dict(
+        users=int(len(np.unique(clicks.user[(part == splits.TRAIN) & ~mask]))),
+        clicks=int(((part == splits.TRAIN) & ~mask).sum())))
+    report["train"] = dict(sequences=len(sequences["train"]), clicks=len(sequences["train"].item))
+    for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
+        report[name] = _evaluation_report(clicks, part, which, sequences[name], vocabulary)
+    report["features"] = {feature.name: dataclasses.asdict(feature) | dict(
+        items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows in encoded}
+    titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
+    catalogue = Catalogue(items["item"].gather(vocabulary.items).to_list(), titles, vocabulary.counts, vocabulary.items)
+    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows in encoded), content, report)
+
+
+def _evaluation_report(clicks: Clicks, part: np.ndarray, which: int, sequences: Sequences,
+                       vocabulary: vocabulary_lib.Vocabulary) -> dict:
+    """Sizes of a part, and how much of it the vocabulary does not hold."""
+    known = (vocabulary.item_id > 0) & (vocabulary.item_id <= len(vocabulary.items))
+    target = part == which
+    history = (part < which) & np.isin(clicks.user, clicks.user[target])
+    share = lambda mask: round(float(1 - known[clicks.item[mask]].mean()), 6) if mask.any() else 0.0
+    return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
+                users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
+                unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
+
+
+def _content(path: str, original_ids: pl.Series, report: dict) -> Optional[np.ndarray]:
+    """Dense vectors [V + 1, width] by id; zero where an item has none."""
+    if not path:
+        return None
+    ids, vectors = item_features.read_dense(path)
+    rows = pl.DataFrame({"id": original_ids}).join(
+        pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left", maintain_order="left")["row"]
+    known = rows.is_not_null().to_numpy()
+    if not known.any():
+        raise DataError(f"--dense_features={path} has none of the {len(known)} items: do its ids match the log's?")
+    content = np.zeros((len(known) + 1, vectors.shape[1]), np.float32)
+    content[1:][known] = vectors[rows.drop_nulls().to_numpy()]
+    report["dense"] = dict(width=vectors.shape[1], items_without=int((~known).sum()))
+    if not known.all():
+        logging.warning("--dense_features=%s lacks %d of %d items: theirs are zero", path, (~known).sum(), len(known))
+    return content

@@ -1,0 +1,198 @@
+"""A data set in memory -> a folder as `schema` describes it, complete or not there at all."""
+import dataclasses
+import hashlib
+import os
+import shutil
+import socket
+import sys
+from typing import Callable, Iterator, Optional
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data import wire
+from clrec_tf.data.schema import Schema
+from clrec_tf.data.schema import Shard
+from clrec_tf.data.splits import Sequences
+from clrec_tf.errors import DataError
+
+CATALOGUE_SHARD_RECORDS = 65_536
+REPORT_FILE = "report.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Catalogue:
+    """Items by id from 1, V of them.
+
+    Attributes:
+      original_ids: [V] strings.
+      titles: [V] strings or None each; None without titles.
+      counts: [V] training clicks.
+      items: [V] index into the log's items.
+    """
+    original_ids: list[str]
+    titles: Optional[list[Optional[str]]]
+    counts: np.ndarray
+    items: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """All that is written.
+
+    Attributes:
+      schema: facts.
+      sequences: "train", "valid", "test" -> sequences.
+      catalogue: items.
+      feature_rows: by schema.features: [items of the log, width] int32.
+      content: [V + 1, content_width] float32, row 0 zero; None without dense features.
+      report: what was read, dropped and kept, as JSON.
+    """
+    schema: Schema
+    sequences: dict[str, Sequences]
+    catalogue: Catalogue
+    feature_rows: tuple[np.ndarray, ...]
+    content: Optional[np.ndarray]
+    report: dict
+
+
+def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) -> list[bytes]:
+    """Serialised Examples of the sequences whose numbers `rows` [R] gives."""
+    lengths = np.diff(sequences.offsets)[rows]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    events = np.arange(offsets[-1]) + np.repeat(sequences.offsets[rows] - offsets[:-1], lengths)
+    item, item_id, one = sequences.item[events], sequences.item_id[events], np.arange(len(rows) + 1)
+    columns = {
+        "user_id": wire.int64_entries("user_id", sequences.user[rows], one),
+        "weight": [wire.entry("weight", wire.FLOAT_LIST, np.float32(1).tobytes())] * len(rows),
+        "target_count": wire.int64_entries("target_count", sequences.target_count[rows], one),
+        "item_id": wire.int64_entries("item_id", item_id, offsets),
+    }
+    if sequences.timestamp is not None:
+        columns["timestamp"] = wire.int64_entries("timestamp", sequences.timestamp[events], offsets)
+    for feature, values in zip(dataset.schema.features, dataset.feature_rows):
+        # An unknown target has no features either: 0 is missing throughout.
+        flat = np.where(item_id[:, None] > 0, values[item], 0).reshape(-1)
+        columns[feature.key] = wire.int64_entries(feature.key, flat, offsets * feature.width)
+    return wire.examples(columns)
+
+
+def catalogue_examples(dataset: Dataset, rows: np.ndarray) -> list[bytes]:
+    """Serialised Examples of the items whose ids minus one `rows` [R] gives."""
+    catalogue, one = dataset.catalogue, np.arange(len(rows) + 1)
+    columns = {
+        "item_id": wire.int64_entries("item_id", rows + 1, one),
+        "count": wire.int64_entries("count", catalogue.counts[rows], one),
+        "original_id": wire.bytes_entries("original_id", [catalogue.original_ids[row].encode() for row in rows.tolist()]),
+    }
+    if catalogue.titles is not None:
+        columns["title"] = wire.bytes_entries("title", [(catalogue.titles[row] or "").encode() for row in rows.tolist()])
+    for feature, values in zip(dataset.schema.features, dataset.feature_rows):
+        flat = values[catalogue.items[rows]].reshape(-1)
+        columns[feature.key] = wire.int64_entries(feature.key, flat, one * feature.width)
+    return wire.examples(columns)
+
+
+def write_shard(folder: str, name: str, records: list[bytes], events: int) -> Shard:
+    """Writes one TFRecord file to the disk itself; `OSError` where it is full."""
+    path = os.path.join(folder, name)
+    try:
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records:
+                writer.write(record)
+    except tf.errors.OpError as error:
+        raise OSError(0, f"cannot be written ({error.message})", path) from error
+    expected = sum(map(len, records)) + 16 * len(records)  # a length, and two checksums around each record
+    shard = _entry(folder, name, len(records), events)
+    if shard.bytes != expected:
+        raise OSError(0, f"has {shard.bytes} bytes after {expected} were written; is the disk full?", path)
+    return shard
+
+
+def _entry(folder: str, name: str, records: int, events: int) -> Shard:
+    with open(os.path.join(folder, name), "rb+") as file:
+        os.fsync(file.fileno())
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Shard(name, records, events, file.tell(), digest)
+
+
+def _write_split(folder: str, split: str, order: np.ndarray, per_shard: int, events: np.ndarray,
+                 serialise: Callable[[np.ndarray], list[bytes]]) -> Iterator[Shard]:
+    """Shards of one split: records in the given order, `events` [R] clicks in each."""
+    count = -(-len(order) // per_shard)
+    for number in range(count):
+        rows = order[number * per_shard:(number + 1) * per_shard]
+        name = f"{split}-{number:05d}-of-{count:05d}.tfrecord"
+        yield write_shard(folder, name, serialise(rows), int(events[rows].sum()))
+
+
+def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int) -> None:
+    """Writes a data folder: all of it under another name, then a rename.
+
+    Args:
+      data_dir: absent, or an empty folder.
+      dataset: what to write.
+      shard_records: sequences per shard.
+      seed: of the random order in which users are dealt to shards.
+
+    Raises:
+      OSError: disk full, no permission; `data_dir` is then as it was.
+    """
+    data_dir = os.path.abspath(data_dir)
+    os.makedirs(os.path.dirname(data_dir), exist_ok=True)
+    _remove_leftovers(data_dir)
+    folder = f"{data_dir}.incomplete-{socket.gethostname()}-{os.getpid()}"
+    os.mkdir(folder)
+    try:
+        manifest = _write_files(folder, dataset, shard_records, seed)
+        schema_lib.save_schema(folder, dataset.schema)
+        schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
+        schema_lib.save_manifest(folder, manifest)
+        _sync_folder(folder)
+        if os.path.isdir(data_dir) and os.listdir(data_dir):
+            raise DataError(f"--data_dir={data_dir} was filled by another process meanwhile: choose another")
+        os.rename(folder, data_dir)
+        _sync_folder(os.path.dirname(data_dir))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -> schema_lib.Manifest:
+    random, shards = np.random.default_rng(seed), {}
+    total = sum(-(-len(part) // shard_records) for part in dataset.sequences.values())
+    with tqdm.tqdm(total=total, desc="writing shards", unit="shard", disable=not sys.stderr.isatty()) as progress:
+        for split, sequences in dataset.sequences.items():
+            # Dealt at random, shards are alike, so that training may read a few at a time.
+            order = random.permutation(len(sequences))
+            shards[split] = []
+            for shard in _write_split(folder, split, order, shard_records, np.diff(sequences.offsets),
+                                      lambda rows, part=sequences: sequence_examples(dataset, part, rows)):
+                shards[split].append(shard)
+                progress.update()
+    items = np.arange(dataset.schema.num_items)
+    shards["catalogue"] = _write_split(folder, "catalogue", items, CATALOGUE_SHARD_RECORDS, np.zeros(len(items), int),
+                                       lambda rows: catalogue_examples(dataset, rows))
+    content = None
+    if dataset.content is not None:
+        np.save(os.path.join(folder, schema_lib.CONTENT_FILE), dataset.content)
+        content = _entry(folder, schema_lib.CONTENT_FILE, len(dataset.content), 0)
+    return schema_lib.Manifest(dataset.schema.hash(), {split: tuple(part) for split, part in shards.items()}, content)
+
+
+def _sync_folder(folder: str):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(data_dir: str):
+    """Removes what killed processes of this machine left of the same data folder."""
+    parent, prefix = os.path.dirname(data_dir), f"{os.path.basename(data_dir)}.incomplete-{socket.gethostname()}-"
+    for name in os.listdir(parent):
+        process = name.removeprefix(prefix)
+        if name.startswith(prefix) and process.isdigit() and not os.path.exists(f"/proc/{process}"):
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)

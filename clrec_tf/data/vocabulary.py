@@ -1,0 +1,91 @@
+"""Ids of items and feature values, from the clicks of the training part alone. Pure functions."""
+import dataclasses
+import zlib
+from typing import Sequence
+
+import numpy as np
+import polars as pl
+
+from clrec_tf.data.schema import Feature
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """Items by id.
+
+    Attributes:
+      item_id: [items of the log] int32: 1..V, hash buckets V+1.., or 0 where there are no buckets.
+      items: [V] index into the log's items, by id from 1.
+      counts: [V] training clicks, by id from 1.
+    """
+    item_id: np.ndarray
+    items: np.ndarray
+    counts: np.ndarray
+
+
+def bucket(text: str, buckets: int) -> int:
+    """Hash bucket in [0, buckets) of a value; the same on every machine and in every version."""
+    return zlib.crc32(text.encode()) % buckets
+
+
+def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, oov_buckets: int) -> Vocabulary:
+    """Numbers the items by falling training count, ties by original id (numbers by value, strings by code point).
+
+    Args:
+      original_ids: [items of the log] strings.
+      training_items: [training clicks] index into them.
+      min_count: items with fewer training clicks stay outside.
+      oov_buckets: hash buckets for items outside; 0: their id is 0.
+    """
+    counts = np.bincount(training_items, minlength=len(original_ids))
+    frame = pl.DataFrame({"id": original_ids, "count": counts}).with_row_index("item").filter(
+        pl.col("count") >= max(min_count, 1))
+    # Numbers of equal length sort like strings, so the length decides first.
+    numeric = pl.when(pl.col("id").str.contains(r"^\d{1,18}$")).then(pl.col("id").cast(pl.Int64, strict=False))
+    frame = frame.sort(-pl.col("count").cast(pl.Int64), numeric, "id", nulls_last=True)
+    items = frame["item"].to_numpy()
+    item_id = np.zeros(len(original_ids), np.int32)
+    item_id[items] = np.arange(1, len(items) + 1)
+    if oov_buckets:
+        for item in np.flatnonzero(item_id == 0):
+            item_id[item] = len(items) + 1 + bucket(original_ids[int(item)], oov_buckets)
+    return Vocabulary(item_id, items, frame["count"].to_numpy())
+
+
+def id_type(original_ids: pl.Series) -> str:
+    """"int" if every id is a canonical non-negative integer of at most 18 digits, else "string"."""
+    return "int" if original_ids.str.contains(r"^(0|[1-9]\d{0,17})$").all() else "string"
+
+
+def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int,
+                   oov_buckets: int) -> tuple[Feature, np.ndarray]:
+    """Numbers a feature's values by the training clicks of the items that have them, ties by value.
+
+    Args:
+      name: of the feature.
+      values: [items of the log] strings or lists of strings; null or empty = missing.
+      vocabulary: its items and their counts decide the values and, of lists, the width.
+      max_values: values kept of a list, its first ones.
+      oov_buckets: hash buckets for other values; 0: they are missing.
+
+    Returns:
+      The feature, and its rows [items of the log, width] int32 for any item of the log.
+    """
+    several = isinstance(values.dtype, pl.List)
+    lists = values.list.head(max_values) if several else values.replace("", None).reshape((-1, 1)).arr.to_list()
+    known = lists.gather(vocabulary.items)
+    width = min(max(known.list.len().max() or 1, 1), max_values) if several else 1
+    clicks = pl.DataFrame({"value": known, "clicks": vocabulary.counts}).explode("value").drop_nulls()
+    order = clicks.group_by("value").agg(pl.col("clicks").sum()).sort(
+        "clicks", "value", descending=[True, False])["value"]
+    ids = {value: number for number, value in enumerate(order.to_list(), 1)}
+    flat = pl.DataFrame({"value": lists}).with_row_index("item").explode("value")
+    flat = flat.with_columns(slot=pl.int_range(pl.len()).over("item")).drop_nulls("value").filter(pl.col("slot") < width)
+    distinct = flat["value"].unique()
+    for value in distinct.to_list():
+        if value not in ids:
+            ids[value] = len(order) + 1 + bucket(value, oov_buckets) if oov_buckets else 0
+    codes = flat["value"].replace_strict(list(ids), list(ids.values()), return_dtype=pl.Int32) if len(ids) else []
+    rows = np.zeros((len(lists), width), np.int32)
+    rows[flat["item"].to_numpy(), flat["slot"].to_numpy()] = np.asarray(codes)
+    return Feature(name, 1 + len(order) + oov_buckets, width, len(order)), rows

@@ -1,0 +1,103 @@
+"""python -m clrec_tf.prepare: a click log becomes a data folder of TFRecords, or with --dry_run a report."""
+import dataclasses
+import hashlib
+import json
+import os
+
+from absl import logging
+
+from clrec_tf import command_line
+from clrec_tf.config import Config
+from clrec_tf.config import PrepareConfig
+from clrec_tf.config import require
+from clrec_tf.data import assemble
+from clrec_tf.data import examples
+from clrec_tf.data import logs
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data import tables
+from clrec_tf.data.schema import Schema
+from clrec_tf.errors import UserError
+
+# Not part of a data set's identity: files count by content, and these two do not change what is written.
+_FILES = ("input", "item_features", "dense_features")
+_WITHOUT_EFFECT = ("dry_run", "max_bad_rows")
+
+
+def prepare(config: Config) -> Schema:
+    """Prepares --data_dir from --input and prints the report.
+
+    A complete data folder that was made with the same settings from the same files is left alone.
+
+    Returns:
+      The schema of the data folder (with --dry_run, of the one that would be written).
+
+    Raises:
+      UserError: bad settings or a --data_dir in the way; its subclass DataError: bad files.
+    """
+    settings, data_dir = config.prepare, config.paths.data_dir
+    if not settings.dry_run:
+        require(data_dir, "data_dir", "prepare writes the data set there")
+    log_source = logs.open_log(settings)
+    facts = _facts(settings, config.paths.seed, log_source.files)
+    if not settings.dry_run and _is_complete(data_dir, facts):
+        logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
+        return schema_lib.load_schema(data_dir)
+    dataset = assemble.assemble(logs.read_log(log_source, settings), settings, facts)
+    if settings.dry_run:
+        print(f"dry run: nothing is written\n{report_text(dataset.report)}")
+        return dataset.schema
+    examples.write_dataset(data_dir, dataset, settings.shard_records, config.paths.seed)
+    print(report_text(dataset.report))
+    logging.info("wrote --data_dir=%s", data_dir)
+    return dataset.schema
+
+
+def _facts(settings: PrepareConfig, seed: int, files: tuple[str, ...]) -> dict:
+    """What decides the content of the data set: settings, and the files by content."""
+    facts = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _FILES + _WITHOUT_EFFECT}
+    paths = [path for path in (*files, settings.item_features, settings.dense_features) if path]
+    facts.update(seed=seed, files={os.path.basename(path): _digest(path) for path in paths})
+    return json.loads(json.dumps(facts))  # as it will be read back: lists for tuples
+
+
+def _digest(path: str) -> str:
+    with tables.readable(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_complete(data_dir: str, facts: dict) -> bool:
+    """Whether the folder already holds this data set; `UserError` where it holds anything else."""
+    if not os.path.exists(data_dir) or (os.path.isdir(data_dir) and not os.listdir(data_dir)):
+        return False
+    remedy = "choose another --data_dir or delete it"
+    if not os.path.exists(os.path.join(data_dir, schema_lib.MANIFEST_FILE)):
+        raise UserError(f"--data_dir={data_dir} exists and is no complete data set: {remedy}")
+    schema_lib.load_manifest(data_dir)
+    found = schema_lib.load_schema(data_dir).settings
+    for name in sorted(set(facts) | set(found)):
+        if facts.get(name) != found.get(name):
+            raise UserError(f"--data_dir={data_dir} was prepared with {name}={found.get(name)}, this call has "
+                            f"{facts.get(name)}: {remedy}")
+    return True
+
+
+def report_text(report: dict, indent: str = "") -> str:
+    """The report as lines `name: value`, nested ones indented."""
+    lines = []
+    for name, value in report.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:"] + [report_text(value, indent + "  ")] if value else []
+        elif isinstance(value, list):
+            lines += [f"{indent}{name}:"] + [f"{indent}  {entry}" for entry in value] if value else []
+        else:
+            lines.append(f"{indent}{name}: {value:,}" if isinstance(value, int) else f"{indent}{name}: {value}")
+    return "\n".join(lines)
+
+
+def main(config: Config):
+    """Runs the command."""
+    prepare(config)
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("paths", "prepare"), usage=__doc__)
