@@ -1,0 +1,78 @@
+"""What a click adds to its item on the user side: when it was (time bucket) and where it stood (position)."""
+import tensorflow as tf
+
+from clrec_tf.encoders import embeddings
+
+UNKNOWN_GAP = -1  # seconds; marks a missing time stamp
+BOUNDARIES = {
+    "minutes": tuple(60 * m for m in (5, 10, 15, 30, 60, 120, 240, 480, 960, 1920, 3840)),  # seconds; 12 buckets
+    "log2": tuple(2 ** i for i in range(31)),  # 0 below 1 s, else 1 + floor(log2 Δ), capped at 31
+}
+
+
+def time_gap(request_time: tf.Tensor, click_time: tf.Tensor) -> tf.Tensor:
+    """Δ = t_request − t_click in seconds, not below 0 (SPEC A2): broadcastable int64 -> int64."""
+    return tf.maximum(request_time - click_time, 0)
+
+
+def time_bucket(gap: tf.Tensor, kind: str) -> tf.Tensor:
+    """Number of boundaries ≤ Δ (SPEC A2; paper, "Time Bucket Embedding").
+
+    Args:
+      gap: [...] int64 seconds; `UNKNOWN_GAP` marks a missing time stamp.
+      kind: "minutes" or "log2".
+
+    Returns:
+      [...] int64 in [0, len(BOUNDARIES[kind]) + 1]; the last is the bucket of unknown gaps.
+    """
+    boundaries = tf.constant(BOUNDARIES[kind], tf.int64)
+    bucket = tf.searchsorted(boundaries, tf.reshape(gap, [-1]), side="right", out_type=tf.int64)
+    return tf.where(gap == UNKNOWN_GAP, tf.size(boundaries, out_type=tf.int64) + 1, tf.reshape(bucket, tf.shape(gap)))
+
+
+def positions(mask: tf.Tensor, kind: str) -> tf.Tensor:
+    """Position of each click, whichever side the padding is on (SPEC A3; paper, "Backward Positional Embedding").
+
+    backward: the earliest kept click is 0, the latest has the highest index. forward: the latest click is 0.
+
+    Args:
+      mask: [B,T] bool, True at clicks, oldest first.
+      kind: "backward" or "forward".
+
+    Returns:
+      [B,T] int64; 0 at padding.
+    """
+    valid = tf.cast(mask, tf.int64)
+    backward = tf.cumsum(valid, axis=1) - 1
+    position = backward if kind == "backward" else tf.reduce_sum(valid, axis=1, keepdims=True) - 1 - backward
+    return position * valid
+
+
+class ClickEncoder(tf.keras.layers.Layer):
+    """X_t = g(y_t) + E_time[b_t] + E_pos[p_t].
+
+    Args:
+      dim: d.
+      max_history: T, rows of the position table.
+      position: "backward", "forward" or "none".
+      time: "minutes", "log2" or "none".
+      seed: of the initial values.
+    """
+
+    def __init__(self, dim, max_history, position, time, seed):
+        super().__init__(name="click_encoder")
+        self.position, self.time = position, time
+        table = lambda rows, offset, name: embeddings.EmbeddingTable(rows, dim, dim, False, seed + offset, name=name)
+        self.position_table = None if position == "none" else table(max_history, 0, "positions")
+        self.time_table = None if time == "none" else table(len(BOUNDARIES[time]) + 2, 1, "time_buckets")
+
+    def call(self, items, mask, gaps=None):
+        """items [B,T,d], mask [B,T] bool, gaps [B,T] int64 seconds (None: unknown) -> X [B,T,d]."""
+        tf.debugging.assert_shapes([(items, "BTD"), (mask, "BT")])
+        clicks = items
+        if self.position_table is not None:
+            clicks += self.position_table(positions(mask, self.position))
+        if self.time_table is not None:
+            gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps
+            clicks += self.time_table(time_bucket(gaps, self.time))
+        return clicks

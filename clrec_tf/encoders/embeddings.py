@@ -1,0 +1,50 @@
+"""Embedding tables: one initialisation for all, and lookups that touch each row once."""
+import tensorflow as tf
+
+
+def embedding_initializer(dim: int, seed: int) -> tf.keras.initializers.Initializer:
+    """Untruncated normal of mean 0 and std d^−0.5, the same for every table whatever its rows (SPEC A7).
+
+    Normal, since directions of uniform vectors crowd the corners; independent of the number of rows, since tables of
+    very different sizes are summed.
+    """
+    return tf.keras.initializers.RandomNormal(0.0, dim ** -0.5, seed=seed)
+
+
+def lookup(table, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of a (possibly sharded) table: ids [...] -> [..., d]. Each distinct row is fetched and updated once."""
+    flat = tf.reshape(ids, [-1])
+    distinct, inverse = tf.unique(flat)
+    rows = tf.gather(tf.nn.embedding_lookup(table, distinct), inverse)
+    return tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(rows)[1:]], 0))
+
+
+class EmbeddingTable(tf.keras.layers.Layer):
+    """A table [rows, dim] whose row 0, if `zero_is_missing`, reads as the zero vector.
+
+    Args:
+      rows: number of rows.
+      dim: width.
+      scale_dim: d of the initial std d^−0.5; the model's width, not the slot's.
+      zero_is_missing: id 0 gives zeros by a mask; the row itself is never trained.
+      seed: of the initial values.
+    """
+
+    def __init__(self, rows, dim, scale_dim, zero_is_missing, seed, name):
+        super().__init__(name=name)
+        self.zero_is_missing = zero_is_missing
+        self.table = self.add_weight(
+            name="table", shape=(rows, dim), initializer=embedding_initializer(scale_dim, seed), trainable=True)
+
+    def call(self, ids):
+        """ids [...] int64 -> [..., dim]."""
+        return self._masked(lookup(self.table, ids), ids)
+
+    def rows_of(self, distinct_ids):
+        """The same for ids [N] known to be distinct."""
+        return self._masked(tf.nn.embedding_lookup(self.table, distinct_ids), distinct_ids)
+
+    def _masked(self, rows, ids):
+        if not self.zero_is_missing:
+            return rows
+        return rows * tf.cast(ids != 0, rows.dtype)[..., None]

@@ -1,0 +1,114 @@
+"""The item encoder g(y), the candidate tower: base id embedding plus the concatenation of feature embeddings."""
+import tensorflow as tf
+
+from clrec_tf.encoders import embeddings
+from clrec_tf.errors import UserError
+
+
+def split_width(dim: int, parts: int) -> list[int]:
+    """d split over the features by largest remainder: 64 over 6 -> 11,11,11,11,10,10."""
+    return [dim // parts + (i < dim % parts) for i in range(parts)]
+
+
+def distinct_rows(rows: tf.Tensor):
+    """Item rows without repeats.
+
+    Args:
+      rows: [N,C] int64, item id first; equal ids have equal rows.
+
+    Returns:
+      (distinct [U,C] in order of first occurrence, inverse [N] with distinct[inverse] = rows).
+    """
+    ids, inverse = tf.unique(rows[:, 0], out_idx=tf.int32)
+    if rows.shape[1] == 1:
+        return ids[:, None], inverse
+    first = tf.math.unsorted_segment_min(tf.range(tf.shape(rows)[0]), inverse, tf.size(ids))
+    return tf.gather(rows, first), inverse
+
+
+class ItemEncoder(tf.keras.layers.Layer):
+    """g(y) = E_id[y] + concat_f E_f[feat_f(y)] (+ content(y)), [N,C] -> [N,d], not normalized (paper, "Item Encoder").
+
+    Time and position never enter: they belong to a user's click, not to the item.
+
+    Args:
+      item_rows: rows of the id table; id 0 reads as zeros.
+      dim: d.
+      features: sequence of `schema.Feature` in row order; several-valued ones enter by the mean of their values.
+      feature_dims: widths of the features' slots, summing to d; None: split by largest remainder.
+      projection: instead of requiring the sum, project the concatenation to d (a deviation from the paper).
+      content: [item_rows, width] float32 of dense vectors by item id, or None; not trained.
+      content_hidden: hidden width of the content encoder, 0 = linear.
+      seed: of the initial values.
+    """
+
+    def __init__(self, item_rows, dim, features=(), feature_dims=None, projection=False, content=None,
+                 content_hidden=0, seed=0):
+        super().__init__(name="item_encoder")
+        self.dim, self.features = dim, tuple(features)
+        self.item_width = 1 + sum(feature.width for feature in self.features)
+        self.ids = embeddings.EmbeddingTable(item_rows, dim, dim, True, seed, name="ids")
+        widths = self._feature_widths(feature_dims, projection)
+        self.feature_tables = [
+            embeddings.EmbeddingTable(feature.rows, width, dim, True, seed + 1 + i, name=f"feature_{i}")
+            for i, (feature, width) in enumerate(zip(self.features, widths))]
+        self.projection = tf.keras.layers.Dense(dim, use_bias=False, name="projection") if projection else None
+        if self.projection and self.features:
+            self.projection.build((None, sum(widths)))
+        self.content, self.content_encoder = None, None
+        if content is not None:
+            self.content = self.add_weight(
+                name="content", shape=content.shape, trainable=False,
+                initializer=lambda shape, dtype, **kwargs: _content_rows(content, shape, dtype, **kwargs))
+            hidden = [tf.keras.layers.Dense(content_hidden, "relu")] if content_hidden else []
+            self.content_encoder = tf.keras.Sequential(hidden + [tf.keras.layers.Dense(dim)], name="content_encoder")
+            self.content_encoder.build((None, content.shape[1]))
+
+    def _feature_widths(self, feature_dims, projection):
+        if not self.features:
+            return []
+        widths = list(feature_dims) if feature_dims else split_width(self.dim, len(self.features))
+        if len(widths) != len(self.features):
+            raise UserError(f"--feature_dims={','.join(map(str, widths))} gives {len(widths)} widths for "
+                            f"{len(self.features)} features ({', '.join(f.name for f in self.features)})")
+        if min(widths) < 1:
+            raise UserError(f"--feature_dims={','.join(map(str, widths))}: every feature needs a width of at least 1")
+        if sum(widths) != self.dim and not projection:
+            raise UserError(f"--feature_dims={','.join(map(str, widths))} sums to {sum(widths)}, not to "
+                            f"--embedding_dim={self.dim}; change one of them or set --feature_projection")
+        return widths
+
+    def call(self, rows):
+        """rows [N,C] int64, any repeats -> [N,d]; each distinct item is encoded once."""
+        distinct, inverse = distinct_rows(rows)
+        return tf.gather(self.encode_distinct(distinct), inverse)
+
+    def encode_distinct(self, rows):
+        """rows [U,C] with distinct ids -> [U,d]."""
+        tf.debugging.assert_shapes([(rows, ("U", self.item_width))])
+        encoded = self.ids.rows_of(rows[:, 0])
+        if self.features:
+            parts, column = [], 1
+            for feature, table in zip(self.features, self.feature_tables):
+                parts.append(self._feature(table, rows[:, column:column + feature.width]))
+                column += feature.width
+            joined = tf.concat(parts, axis=1)
+            encoded += self.projection(joined) if self.projection else joined
+        if self.content_encoder is not None:
+            known = tf.cast(rows[:, :1] != 0, encoded.dtype)  # the content encoder's bias must not reach padding
+            encoded += known * self.content_encoder(tf.nn.embedding_lookup(self.content, rows[:, 0]))
+        return encoded
+
+    def _feature(self, table, values):
+        """Masked mean over an item's values: [U,W] -> [U, width of the slot]."""
+        vectors = table(values)
+        if values.shape[1] == 1:
+            return vectors[:, 0]
+        present = tf.reduce_sum(tf.cast(values != 0, vectors.dtype), axis=1, keepdims=True)
+        return tf.math.divide_no_nan(tf.reduce_sum(vectors, axis=1), present)
+
+
+def _content_rows(content, shape, dtype, partition_shape=None, partition_offset=None):
+    """The part of the content table that one shard holds."""
+    shape, offset = partition_shape or shape, partition_offset or (0, 0)
+    return tf.constant(content[offset[0]:offset[0] + shape[0]], dtype)

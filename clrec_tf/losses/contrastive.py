@@ -1,0 +1,79 @@
+"""The contrastive loss of CLRec and what its denominator is made of. Pure functions of logits.
+
+Letters: B batch, N candidates, D width. All results are float32, whatever the inputs' precision.
+"""
+import tensorflow as tf
+
+MASKED = -1e9  # added to a logit, leaves nothing of it in a float32 logsumexp, and no NaN in its gradient
+
+
+def l2_normalize(vectors: tf.Tensor) -> tf.Tensor:
+    """v / sqrt(max(|v|², 1e-12)) over the last axis; zero vectors stay zero."""
+    return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-12)
+
+
+def pairwise_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
+    """φ(x_b, y_n) = ⟨f, g⟩ / ρ of every user with every item (paper, "Normalization and Initialization").
+
+    Args:
+      users: [B,D]; l2-normalized by the caller for the cosine.
+      items: [N,D]; likewise.
+      temperature: ρ.
+
+    Returns:
+      [B,N] float32; within ±1/ρ for normalized inputs.
+    """
+    tf.debugging.assert_shapes([(users, "BD"), (items, "ND")])
+    return tf.cast(tf.matmul(users, items, transpose_b=True), tf.float32) / temperature
+
+
+def paired_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
+    """φ(x_b, y_b) = ⟨f, g⟩ / ρ of each user with its own item: [B,D], [B,D] -> [B] float32."""
+    tf.debugging.assert_shapes([(users, "BD"), (items, "BD")])
+    return tf.reduce_sum(tf.cast(users, tf.float32) * tf.cast(items, tf.float32), axis=1) / temperature
+
+
+def contrastive_loss(positive_logits: tf.Tensor, candidate_logits: tf.Tensor) -> tf.Tensor:
+    """ℓ = −φ(x,y) + log Σ_{y'∈C} e^{φ(x,y')} (paper, Eq. "contrastive loss").
+
+    C is a multiset that holds the positive exactly once as its own slot, beside the negatives. Copies of the positive
+    among the negatives stay (masking them pulls the optimum toward popular items), and no log q is subtracted: at the
+    optimum e^φ ∝ p_data(y|x)/q(y|x), the inverse-propensity-weighted solution, for any number of negatives.
+
+    Args:
+      positive_logits: [B], φ of each row's positive.
+      candidate_logits: [B,N], φ of the whole of C, the positive's slot included; masked entries carry `MASKED`,
+        m-fold entries log m.
+
+    Returns:
+      [B], nats.
+    """
+    tf.debugging.assert_shapes([(positive_logits, "B"), (candidate_logits, "BN")])
+    return tf.reduce_logsumexp(tf.cast(candidate_logits, tf.float32), axis=1) - tf.cast(positive_logits, tf.float32)
+
+
+def mask_logits(keep: tf.Tensor) -> tf.Tensor:
+    """0 where `keep`, else `MASKED`; added to logits. Any shape, bool -> float32."""
+    return tf.where(keep, 0.0, MASKED)
+
+
+def same_user_mask(users: tf.Tensor, owners: tf.Tensor, own_slots: tf.Tensor) -> tf.Tensor:
+    """Which queue entries a row may be compared with when a user's other clicks are left out.
+
+    A user's other clicks are no independent draws given x; the row's own positive stays.
+
+    Args:
+      users: [B] int64 user of each row.
+      owners: [N] int64 user of each queue entry.
+      own_slots: [B] int64, the entry that is the row's own positive (−1: none of them).
+
+    Returns:
+      [B,N] bool, True = kept.
+    """
+    entries = tf.range(tf.size(owners, out_type=tf.int64), dtype=tf.int64)
+    return (users[:, None] != owners[None, :]) | (entries[None, :] == own_slots[:, None])
+
+
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Σ w v / Σ w, and 0 where all weights are 0: [B], [B] -> scalar."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values * weights), tf.reduce_sum(weights))

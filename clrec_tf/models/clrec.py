@@ -1,0 +1,92 @@
+"""CLRec: two towers that share the item encoder.
+
+Batches are dicts of tensors (see ``data/input_pipeline``)::
+
+    history  [B,T,C] int64  item rows, oldest first, padding at the end
+    length   [B]     int64  clicks in the history
+    target   [B,C]   int64  item row of the clicked item
+    user_id  [B]     int64
+    weight   [B]     float32  importance; 0 = the row does not count and does not enter the queue
+    time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
+"""
+import dataclasses
+
+import tensorflow as tf
+
+from clrec_tf.encoders.items import distinct_rows
+from clrec_tf.losses.contrastive import l2_normalize
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """One step's vectors, normalized if the similarity is the cosine.
+
+    Attributes:
+      users: f(x) [B,D].
+      positives: g(y) [B,D] of the targets.
+      distinct: [U,D], g of every distinct item of the step.
+      queued: [N] int32, where each queued item's vector is in `distinct`.
+    """
+    users: tf.Tensor
+    positives: tf.Tensor
+    distinct: tf.Tensor
+    queued: tf.Tensor
+
+
+class CLRec(tf.keras.Model):
+    """The candidate tower g, the query tower f, and the score φ between them.
+
+    Args:
+      item_encoder: rows [N,C] -> g [N,D].
+      click_encoder: g, mask, gaps -> X.
+      user_encoder: X, g, mask -> f.
+      similarity: "cosine" or "dot".
+      temperature: ρ.
+    """
+
+    def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature):
+        super().__init__(name="clrec")
+        self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
+        self.similarity, self.temperature = similarity, temperature
+
+    @property
+    def uses_time(self) -> bool:
+        """Whether the query tower reads time gaps."""
+        return self.click_encoder.time_table is not None
+
+    def score_vectors(self, vectors):
+        """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
+        return l2_normalize(vectors) if self.similarity == "cosine" else vectors
+
+    def item_vectors(self, rows):
+        """Item rows [N,C] -> g [N,D], not normalized."""
+        return self.item_encoder(rows)
+
+    def user_vectors(self, items, mask, gaps=None):
+        """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared."""
+        clicks = self.click_encoder(items, mask, gaps)
+        return self.score_vectors(self.user_encoder(clicks, items, mask))
+
+    def call(self, batch):
+        """The query tower on a batch: -> f(x) [B,D]."""
+        return self.encode(batch).users
+
+    def encode(self, batch, queued_rows=None) -> Encoded:
+        """Encodes history, targets and (raw queue) queued items, each distinct item once.
+
+        Args:
+          batch: see the module.
+          queued_rows: [N,C] int64 item rows of the queue, or None.
+        """
+        history, target = batch["history"], batch["target"]
+        batch_size, length, width = history.shape[0], history.shape[1], history.shape[2]
+        clicks = batch_size * length
+        parts = [tf.reshape(history, [clicks, width]), target]
+        distinct, inverse = distinct_rows(tf.concat(parts + ([] if queued_rows is None else [queued_rows]), axis=0))
+        items = self.item_encoder.encode_distinct(distinct)
+        history_items = tf.reshape(tf.gather(items, inverse[:clicks]), [batch_size, length, self.item_encoder.dim])
+        mask = tf.sequence_mask(batch["length"], length)
+        users = self.user_vectors(history_items, mask, batch.get("time_gap"))
+        compared = self.score_vectors(items)
+        positives = tf.gather(compared, inverse[clicks:clicks + batch_size])
+        return Encoded(users, positives, compared, inverse[clicks + batch_size:])
