@@ -197,8 +197,16 @@ class RetrieveConfig(_Checked):
     embeddings: str = setting("", "File (.npz) for user vectors and item vectors with their ids.")
 
 
+@dataclasses.dataclass(frozen=True)
+class BenchmarkConfig(_Checked):
+    """Measurements."""
+    suite: str = setting("prepare", "What is measured.")
+    json: bool = setting(False, "Print one line of JSON.")
+    events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
+
+
 SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, train=TrainConfig,
-                evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig)
+                evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +220,7 @@ class Config:
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()
+    benchmark: BenchmarkConfig = BenchmarkConfig()
 
     def __post_init__(self):
         if self.model.queue != "in_batch" and self.model.queue_size < self.train.batch_size:

@@ -39,9 +39,11 @@ def prepare(config: Config) -> Schema:
         require(data_dir, "data_dir", "prepare writes the data set there")
     log_source = logs.open_log(settings)
     facts = _facts(settings, config.paths.seed, log_source.files)
-    if not settings.dry_run and _is_complete(data_dir, facts):
-        logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
-        return schema_lib.load_schema(data_dir)
+    if not settings.dry_run:
+        if _is_complete(data_dir, facts):
+            logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
+            return schema_lib.load_schema(data_dir)
+        examples.check_writable(data_dir)
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, facts)
     if settings.dry_run:
         print(f"dry run: nothing is written\n{report_text(dataset.report)}")
@@ -52,11 +54,12 @@ def prepare(config: Config) -> Schema:
     return dataset.schema
 
 
-def _facts(settings: PrepareConfig, seed: int, files: tuple[str, ...]) -> dict:
+def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:
     """What decides the content of the data set: settings, and the files by content."""
-    facts = {name: value for name, value in dataclasses.asdict(settings).items() if name not in _FILES + _WITHOUT_EFFECT}
-    paths = [path for path in (*files, settings.item_features, settings.dense_features) if path]
-    facts.update(seed=seed, files={os.path.basename(path): _digest(path) for path in paths})
+    facts = {name: value for name, value in dataclasses.asdict(settings).items()
+             if name not in _FILES + _WITHOUT_EFFECT}
+    files = files | dict(item_features=settings.item_features, dense_features=settings.dense_features)
+    facts.update(seed=seed, sha256={name: _digest(path) for name, path in files.items() if path})
     return json.loads(json.dumps(facts))  # as it will be read back: lists for tuples
 
 

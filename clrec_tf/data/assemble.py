@@ -44,7 +44,7 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
     part = split(kept, settings, report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
-    return _numbered(kept, part, _joined(items, log.features, item_tables, settings), settings, facts, report)
+    return _numbered(kept, part, *_joined(items, log.features, item_tables, settings), settings, facts, report)
 
 
 def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
@@ -56,8 +56,8 @@ def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.
         found = frame["event"].unique().sort().to_list()
         unknown = sorted(set(settings.keep_events) - set(found))
         if unknown:
-            raise UserError(f"--keep_events={','.join(settings.keep_events)}: {unknown[0]} is not in the log, which has "
-                            f"{', '.join(map(str, found[:20]))}")
+            raise UserError(f"--keep_events={','.join(settings.keep_events)}: {unknown[0]} is not in the log, which "
+                            f"has {', '.join(map(str, found[:20]))}")
         kept = frame.filter(pl.col("event").is_in(settings.keep_events))
         report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
     begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
@@ -136,16 +136,16 @@ def _joined(items: pl.DataFrame, from_log: dict[str, bool], item_tables: list[It
     missing = sorted(set(wanted) - set(features))
     if missing:
         where = " or ".join([settings.input] + [table.path for table in item_tables])
-        raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of {where}: "
-                        "correct the name")
+        raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of "
+                        f"{where}: correct the name")
     if settings.title_column != PrepareConfig.title_column and "title" not in items.columns:
         raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
 
 
-def _numbered(clicks: Clicks, part: np.ndarray, items_features: tuple[pl.DataFrame, dict[str, bool]],
+def _numbered(clicks: Clicks, part: np.ndarray, items: pl.DataFrame, features: dict[str, bool],
               settings: PrepareConfig, facts: dict, report: dict) -> Dataset:
-    items, features = items_features
+    """Vocabularies from the training part, and all parts in their ids."""
     mask = splits.training_mask(clicks, part, settings.min_train_length)
     vocabulary = vocabulary_lib.build(items["item"], clicks.item[mask], settings.min_item_count, settings.oov_buckets)
     if not len(vocabulary.items):
@@ -196,7 +196,8 @@ def _content(path: str, original_ids: pl.Series, report: dict) -> Optional[np.nd
         return None
     ids, vectors = item_features.read_dense(path)
     rows = pl.DataFrame({"id": original_ids}).join(
-        pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left", maintain_order="left")["row"]
+        pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left",
+        maintain_order="left")["row"]
     known = rows.is_not_null().to_numpy()
     if not known.any():
         raise DataError(f"--dense_features={path} has none of the {len(known)} items: do its ids match the log's?")

@@ -12,11 +12,11 @@ import tensorflow as tf
 import tqdm
 
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.data import wire
 from clrec_tf.data.schema import Schema
 from clrec_tf.data.schema import Shard
 from clrec_tf.data.splits import Sequences
 from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 
 CATALOGUE_SHARD_RECORDS = 65_536
 REPORT_FILE = "report.json"
@@ -64,35 +64,47 @@ def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) 
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     events = np.arange(offsets[-1]) + np.repeat(sequences.offsets[rows] - offsets[:-1], lengths)
     item, item_id, one = sequences.item[events], sequences.item_id[events], np.arange(len(rows) + 1)
-    columns = {
-        "user_id": wire.int64_entries("user_id", sequences.user[rows], one),
-        "weight": [wire.entry("weight", wire.FLOAT_LIST, np.float32(1).tobytes())] * len(rows),
-        "target_count": wire.int64_entries("target_count", sequences.target_count[rows], one),
-        "item_id": wire.int64_entries("item_id", item_id, offsets),
-    }
+    columns = dict(user_id=(sequences.user[rows], one), target_count=(sequences.target_count[rows], one),
+                   item_id=(item_id, offsets))
     if sequences.timestamp is not None:
-        columns["timestamp"] = wire.int64_entries("timestamp", sequences.timestamp[events], offsets)
+        columns["timestamp"] = (sequences.timestamp[events], offsets)
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):
         # An unknown target has no features either: 0 is missing throughout.
-        flat = np.where(item_id[:, None] > 0, values[item], 0).reshape(-1)
-        columns[feature.key] = wire.int64_entries(feature.key, flat, offsets * feature.width)
-    return wire.examples(columns)
+        columns[feature.key] = (np.where(item_id[:, None] > 0, values[item], 0).reshape(-1), offsets * feature.width)
+    examples = _int64_examples(columns)
+    for example in examples:
+        example.features.feature["weight"].float_list.value.append(1.0)
+    return _serialised(examples)
 
 
 def catalogue_examples(dataset: Dataset, rows: np.ndarray) -> list[bytes]:
     """Serialised Examples of the items whose ids minus one `rows` [R] gives."""
     catalogue, one = dataset.catalogue, np.arange(len(rows) + 1)
-    columns = {
-        "item_id": wire.int64_entries("item_id", rows + 1, one),
-        "count": wire.int64_entries("count", catalogue.counts[rows], one),
-        "original_id": wire.bytes_entries("original_id", [catalogue.original_ids[row].encode() for row in rows.tolist()]),
-    }
-    if catalogue.titles is not None:
-        columns["title"] = wire.bytes_entries("title", [(catalogue.titles[row] or "").encode() for row in rows.tolist()])
+    columns = dict(item_id=(rows + 1, one), count=(catalogue.counts[rows], one))
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):
-        flat = values[catalogue.items[rows]].reshape(-1)
-        columns[feature.key] = wire.int64_entries(feature.key, flat, one * feature.width)
-    return wire.examples(columns)
+        columns[feature.key] = (values[catalogue.items[rows]].reshape(-1), one * feature.width)
+    examples = _int64_examples(columns)
+    for example, row in zip(examples, rows.tolist()):
+        example.features.feature["original_id"].bytes_list.value.append(catalogue.original_ids[row].encode())
+        if catalogue.titles is not None:
+            example.features.feature["title"].bytes_list.value.append((catalogue.titles[row] or "").encode())
+    return _serialised(examples)
+
+
+def _int64_examples(columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[tf.train.Example]:
+    """R Examples; of key -> (values [E], offsets [R + 1]), Example r gets values[offsets[r]:offsets[r + 1]]."""
+    # Lists, because protobuf takes Python's integers several times faster than NumPy's.
+    columns = [(key, values.tolist(), offsets.tolist()) for key, (values, offsets) in columns.items()]
+    examples = [tf.train.Example() for _ in columns[0][2][1:]]
+    for row, example in enumerate(examples):
+        for key, values, offsets in columns:
+            example.features.feature[key].int64_list.value.extend(values[offsets[row]:offsets[row + 1]])
+    return examples
+
+
+def _serialised(examples: list[tf.train.Example]) -> list[bytes]:
+    # Without `deterministic` the order of an Example's features differs from process to process.
+    return [example.SerializeToString(deterministic=True) for example in examples]
 
 
 def write_shard(folder: str, name: str, records: list[bytes], events: int) -> Shard:
@@ -138,14 +150,15 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
       seed: of the random order in which users are dealt to shards.
 
     Raises:
-      OSError: disk full, no permission; `data_dir` is then as it was.
+      UserError: disk full, no permission; `data_dir` is then as it was.
     """
+    check_writable(data_dir)
     data_dir = os.path.abspath(data_dir)
-    os.makedirs(os.path.dirname(data_dir), exist_ok=True)
-    _remove_leftovers(data_dir)
     folder = f"{data_dir}.incomplete-{socket.gethostname()}-{os.getpid()}"
-    os.mkdir(folder)
     try:
+        os.makedirs(os.path.dirname(data_dir), exist_ok=True)
+        _remove_leftovers(data_dir)
+        os.mkdir(folder)
         manifest = _write_files(folder, dataset, shard_records, seed)
         schema_lib.save_schema(folder, dataset.schema)
         schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
@@ -155,6 +168,10 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
             raise DataError(f"--data_dir={data_dir} was filled by another process meanwhile: choose another")
         os.rename(folder, data_dir)
         _sync_folder(os.path.dirname(data_dir))
+    except OSError as error:
+        reason = f"{error.strerror or error}: {error.filename or folder}"
+        raise UserError(f"--data_dir={data_dir} cannot be written ({reason}): free space, or choose another --data_dir"
+                        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -194,5 +211,25 @@ def _remove_leftovers(data_dir: str):
     parent, prefix = os.path.dirname(data_dir), f"{os.path.basename(data_dir)}.incomplete-{socket.gethostname()}-"
     for name in os.listdir(parent):
         process = name.removeprefix(prefix)
-        if name.startswith(prefix) and process.isdigit() and not os.path.exists(f"/proc/{process}"):
+        if name.startswith(prefix) and process.isdigit() and not _runs(int(process)):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
+
+
+def check_writable(data_dir: str):
+    """`UserError` where a folder can evidently not be made, before hours are spent on its content."""
+    parent = os.path.abspath(data_dir)
+    while not os.path.exists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"--data_dir={data_dir} cannot be made: {parent} is not a writable folder; choose another "
+                        "--data_dir")

@@ -43,7 +43,8 @@ def values(column: pl.Expr, dtype: pl.DataType, several: bool, separator: str) -
     """A feature's column as a string, or as a list of strings without empty ones."""
     if not several:
         return column.cast(pl.String)
-    parts = column.cast(pl.List(pl.String)) if isinstance(dtype, pl.List) else column.cast(pl.String).str.split(separator)
+    whole = isinstance(dtype, pl.List)
+    parts = column.cast(pl.List(pl.String)) if whole else column.cast(pl.String).str.split(separator)
     return parts.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != "")))
 
 
@@ -84,7 +85,8 @@ def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
     table = open_recbole(path)
     kinds = dict(field.partition(":")[::2] for field in tables.first_line(path).split("\t"))
     if settings.item_column not in kinds:
-        raise UserError(f"{path} has no column {settings.item_column!r}: give --item_column as one of {', '.join(kinds)}")
+        raise UserError(f"{path} has no column {settings.item_column!r}: give --item_column as one of "
+                        f"{', '.join(kinds)}")
     title = next((name for name in kinds if name == settings.title_column or name.endswith("title")), None)
     features = {name: several for name, several in declared(settings).items() if name in kinds} or {
         name: kind == "token_seq" for name, kind in kinds.items()
@@ -94,12 +96,17 @@ def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
 
 def _from_table(table: Table, item: str, title, features: dict[str, bool], separator: str) -> ItemTable:
     dtypes = table.rows.collect_schema()
-    columns = [pl.col(item).cast(pl.String).alias("item")] + ([pl.col(title).cast(pl.String).alias("title")] if title else [])
+    columns = [pl.col(item).cast(pl.String).alias("item")]
+    columns += [pl.col(title).cast(pl.String).alias("title")] if title else []
     columns += [values(pl.col(name), dtypes[name], several, separator).alias(f"f:{name}")
                 for name, several in features.items()]
     present = pl.any_horizontal(pl.col(name).is_not_null() for name in table.columns)  # no blank lines
     with tables.readable(table.path):
         frame = table.rows.filter(present).select(columns).collect()
+        surplus = table.rows.filter(pl.col(tables.EXTRA).is_not_null()).head(1).collect() if table.first_line else []
+    if len(surplus):
+        raise DataError(f"{table.path}, {table.where(surplus[tables.ROW][0])} has more than its {len(table.columns)} "
+                        "fields: correct it")
     return _checked(table.path, frame, features)
 
 
@@ -134,7 +141,8 @@ def _json_items(path: str, wanted: dict[str, bool], settings: PrepareConfig) -> 
         raise DataError(f"{path} is not an object of item ids: give {{id: {{feature: value}}}} or {{id: [values]}}")
     # {id: [values]} holds one feature without a name; {id: {feature: value}} arrives as pairs.
     only = (list(settings.multi_feature_columns) or ["attributes"])[0]
-    items = [(item, dict(row) if row and isinstance(row[0], tuple) else {only: row} if row else {}) for item, row in pairs]
+    items = [(item, dict(row) if row and isinstance(row[0], tuple) else {only: row} if row else {})
+             for item, row in pairs]
     found = {}
     for _, row in items:
         for name, value in row.items():
@@ -152,7 +160,7 @@ def _json_items(path: str, wanted: dict[str, bool], settings: PrepareConfig) -> 
 
 
 def _texts(value, separator) -> list[str]:
-    parts = value if isinstance(value, list) else [] if value is None else str(value).split(separator) if separator else [value]
+    parts = value if isinstance(value, list) else str(value).split(separator) if separator and value else [value]
     return [str(part) for part in parts if part is not None and str(part) != ""]
 
 
@@ -173,7 +181,8 @@ def read_dense(path: str) -> tuple[list[str], np.ndarray]:
         raise DataError(f"--dense_features={path}: {error}; give .npz with `ids` and `vectors`, or Parquet with "
                         "`item_id` and `vector`, each vector as wide as the others") from error
     if vectors.ndim != 2 or len(vectors) != len(ids) or vectors.shape[1] == 0:
-        raise DataError(f"--dense_features={path}: {len(ids)} ids, vectors of shape {vectors.shape}: give one row per id")
+        raise DataError(f"--dense_features={path}: {len(ids)} ids but vectors of shape {vectors.shape}: give one row "
+                        "per id")
     if not np.isfinite(vectors).all():
         raise DataError(f"--dense_features={path} has NaN or infinite values: remove them")
     if len(set(ids)) != len(ids):

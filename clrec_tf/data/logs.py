@@ -41,9 +41,9 @@ class Source:
     items: Optional[ItemTable] = None
 
     @property
-    def files(self) -> tuple[str, ...]:
+    def files(self) -> dict[str, str]:
         """Paths of the log and of the format's own item file."""
-        return (self.table.path,) + ((self.items.path,) if self.items else ())
+        return dict(input=self.table.path, **(dict(items=self.items.path) if self.items else {}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +101,8 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
     if len(bad) > settings.max_bad_rows:
         raise DataError(
             f"{path} has {len(bad)} bad of {len(frame)} rows, --max_bad_rows={settings.max_bad_rows} are tolerated:\n  "
-            + "\n  ".join(examples) + f"\nCorrect them, check --format={settings.format} and the column flags, or leave "
-            f"them out with --max_bad_rows={len(bad)}.")
+            + "\n  ".join(examples) + f"\nCorrect them, check --format={settings.format} and the column flags, or "
+            f"leave them out with --max_bad_rows={len(bad)}.")
     for example in examples:
         logging.warning("bad row left out: %s", example)
     good = (frame.filter(pl.col("reason") == 0) if len(bad) else frame).drop(ROW, "reason")
@@ -149,7 +149,8 @@ def _movielens(settings: PrepareConfig) -> Source:
     path = _find(settings, ("ratings.dat", "u.data", "ratings.dat.gz", "u.data.gz"))
     folder = os.path.dirname(path)
     if os.path.basename(path).startswith("u.data"):
-        table = tables.open_table(path, ("user", "item", "rating", "timestamp"), settings.delimiter or "\t", quoted=False)
+        columns = ("user", "item", "rating", "timestamp")
+        table = tables.open_table(path, columns, settings.delimiter or "\t", quoted=False)
         movies = os.path.join(folder, "u.item")
     else:
         # Split at each colon of "::", there is an empty column between two fields.
@@ -170,8 +171,8 @@ def _sequence_per_user(settings: PrepareConfig) -> Source:
     # A separator that no text has keeps each line whole.
     table = tables.open_table(settings.input, ("line",), "\x01", quoted=False)
     ids = pl.col("line").str.strip_chars().str.split(_blank(settings))
-    clicks = _select(table, line="line").select(ROW, EXTRA, user=ids.list.first(), item=ids.list.slice(1)).explode("item")
-    return Source(table, clicks)
+    clicks = _select(table, line="line").select(ROW, EXTRA, user=ids.list.first(), item=ids.list.slice(1))
+    return Source(table, clicks.explode("item"))
 
 
 def _blank(settings: PrepareConfig) -> str:

@@ -68,8 +68,8 @@ def most_recent(clicks: Clicks, length: int) -> Clicks:
 def leave_one_out(clicks: Clicks) -> np.ndarray:
     """Part of each click [N]: a user's last is TEST, the one before VALID; users with under 3 clicks only train."""
     from_first, from_last = _positions(clicks.user)
-    evaluated = from_first + from_last + 1 >= 3
-    return np.where(evaluated & (from_last == 0), TEST, np.where(evaluated & (from_last == 1), VALID, TRAIN)).astype(np.int8)
+    part = np.where(from_last == 0, TEST, np.where(from_last == 1, VALID, TRAIN))
+    return np.where(from_first + from_last + 1 >= 3, part, TRAIN).astype(np.int8)
 
 
 def last_days(clicks: Clicks, test_days: int, valid_days: int, utc_offset: float) -> np.ndarray:

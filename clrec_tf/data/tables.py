@@ -4,8 +4,9 @@ import csv
 import dataclasses
 import gzip
 import os
-import zlib
 from typing import Optional, Sequence
+import zipfile
+import zlib
 
 import polars as pl
 
@@ -46,7 +47,7 @@ def readable(path: str):
         raise DataError(f"{path} cannot be read: {error.strerror}; check the path and its permissions") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): convert it") from error
-    except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError) as error:
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         # Polars appends pages of advice about its own arguments; the first paragraphs say what is wrong.
         reason = " ".join(str(error).split("\n\n")[0].split())[:300]
         raise DataError(
@@ -72,15 +73,15 @@ def stem_extension(path: str) -> str:
     return os.path.splitext(name.removesuffix(".gz"))[1].lstrip(".")
 
 
-def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: str = "", quoted: bool = True,
-               skip_header: bool = False) -> Table:
+def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: str = "",
+               quoted: Optional[bool] = None, skip_header: bool = False) -> Table:
     """Opens a text or Parquet table.
 
     Args:
       path: file; .gz is decompressed, .parquet read as Parquet.
       columns: names, where the file's own header is not to be used; None reads the header.
       delimiter: one character; "" chooses tab for .tsv, else whichever of tab, semicolon and comma the header has.
-      quoted: whether fields may stand in double quotes.
+      quoted: whether fields may stand in double quotes; by default unless tabs separate them.
       skip_header: with `columns`: whether a header line stands above the rows.
 
     Raises:
@@ -97,7 +98,9 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
         delimiter = delimiter or _guess_delimiter(path, header)
         if columns is None:
             skip_header = True
-            columns = next(csv.reader([header], delimiter=delimiter), [])
+            quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+            columns = next(csv.reader([header], delimiter=delimiter, quoting=quoting), [])
+    quoted = delimiter != "\t" if quoted is None else quoted
     repeated = sorted({name for name in columns if list(columns).count(name) > 1})
     if repeated:
         raise DataError(f"{path}: column {repeated[0]!r} stands twice in the header: rename one")
@@ -120,5 +123,6 @@ def show_rows(table: Table, rows: Sequence[int]) -> dict[int, str]:
     """Some rows as text, by their positions, for messages about them."""
     with readable(table.path):
         found = table.rows.filter(pl.col(ROW).is_in(list(rows))).collect()
-    return {row: table.delimiter.join("" if field is None else str(field) for field in fields).rstrip(table.delimiter)[:200]
-            for row, *fields in found.iter_rows()}
+    texts = {row: table.delimiter.join("" if field is None else str(field) for field in fields)
+             for row, *fields in found.iter_rows()}
+    return {row: text.rstrip(table.delimiter)[:200] for row, text in texts.items()}

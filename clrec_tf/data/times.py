@@ -15,7 +15,7 @@ def to_seconds(clicks: pl.LazyFrame, unit: str, utc_offset: float) -> pl.Expr:
     """Column `timestamp` as int64 seconds, null where it cannot be read.
 
     Args:
-      clicks: its dtype, or of text its first value, decides between numbers and ISO date-times.
+      clicks: its dtype, or of text its first values, decide between numbers and ISO date-times.
       unit: "s" or "ms", of numbers.
       utc_offset: hours; date-times that name no zone are local times of it.
     """
@@ -27,8 +27,8 @@ def to_seconds(clicks: pl.LazyFrame, unit: str, utc_offset: float) -> pl.Expr:
         return column.cast(pl.Datetime("us", dtype.time_zone if zoned else None)).dt.epoch("s") - shift
     if dtype.is_numeric():
         return _floor(column / scale) if dtype.is_float() or scale > 1 else column.cast(pl.Int64)
-    head = clicks.select("timestamp").filter(column.str.len_bytes() > 0).head(1).collect()["timestamp"].to_list()
-    if not head or _is_number(head[0]):
+    head = clicks.select("timestamp").filter(column.str.len_bytes() > 0).head(100).collect()["timestamp"].to_list()
+    if not head or any(map(_is_number, head)):
         whole = column.cast(pl.Int64, strict=False)
         return pl.coalesce(whole // scale, _floor(column.cast(pl.Float64, strict=False) / scale))
     text = column.str.replace("T", " ").str.replace(r"Z$", "+00:00")

@@ -80,7 +80,8 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
         "clicks", "value", descending=[True, False])["value"]
     ids = {value: number for number, value in enumerate(order.to_list(), 1)}
     flat = pl.DataFrame({"value": lists}).with_row_index("item").explode("value")
-    flat = flat.with_columns(slot=pl.int_range(pl.len()).over("item")).drop_nulls("value").filter(pl.col("slot") < width)
+    flat = flat.with_columns(slot=pl.int_range(pl.len()).over("item")).drop_nulls("value")
+    flat = flat.filter(pl.col("slot") < width)
     distinct = flat["value"].unique()
     for value in distinct.to_list():
         if value not in ids:

@@ -1,0 +1,1 @@
+"""Measurements that a person can repeat: one module per suite, run by `python -m clrec_tf.benchmark`."""
