@@ -111,8 +111,8 @@ def _batches(data_dir: str, shards: tuple[Shard, ...], spec: dict) -> Iterator[t
         except tf.errors.OpError as error:
             raise DataError(f"shard {path} is damaged after {records} records: {error.message}") from error
         if records != shard.records:
-            raise DataError(f"shard {path} holds {records} records, the manifest says {shard.records}: it is truncated or "
-                            "was changed")
+            raise DataError(f"shard {path} holds {records} records, the manifest says {shard.records}: it is truncated "
+                            "or was changed")
 
 
 def _require(condition, shard_name, problem):
@@ -132,7 +132,8 @@ def _sequences(batch, schema, shard_name):
     features = _feature_values(batch, schema, splits, shard_name)
     times = None
     if schema.has_timestamps:
-        _require(np.array_equal(batch["timestamp"].row_splits, splits), shard_name, "timestamp and item_id differ in length")
+        _require(np.array_equal(batch["timestamp"].row_splits, splits), shard_name,
+                 "timestamp and item_id differ in length")
         times = batch["timestamp"].values.numpy()
     return EvaluationSet(
         user_ids=batch["user_id"].numpy(),

@@ -8,6 +8,7 @@ from clrec_tf.evaluation.report import MOST_POPULAR
 
 HISTOGRAM_FILE = "degree_histogram.png"
 _COLOURS = ("#9aa5b1", "#0b6e99", "#e07a3f")  # truth, model, most popular: apart in grey scale as well
+_BAR_WIDTH = 0.28
 
 
 def save_degree_histogram(workdir: str, result: dict, model_name: str = "model") -> str:
@@ -30,7 +31,8 @@ def save_degree_histogram(workdir: str, result: dict, model_name: str = "model")
     for place, ((label, prefix), colour) in enumerate(zip(series.items(), _COLOURS)):
         totals = _buckets(result, prefix)
         shares = [total / max(sum(totals), 1) for total in totals]
-        axes.bar([bucket + (place - 1) * 0.28 for bucket in range(len(shares))], shares, 0.28, label=label, color=colour)
+        centres = [bucket + (place - 1) * _BAR_WIDTH for bucket in range(len(shares))]
+        axes.bar(centres, shares, _BAR_WIDTH, label=label, color=colour)
     axes.set_xticks(range(len(totals)), [_bucket_name(bucket) for bucket in range(len(totals))])
     axes.set_xlabel("clicks of the item in training: from this count to below the next")
     axes.set_ylabel("share of clicks or recommendations")

@@ -15,7 +15,7 @@ HEAD_SHARE = 0.2  # The most clicked fifth of the items is the head; all others 
 
 
 def hit_rate(better, tied, k):
-    """Expected 1[rank ≤ k] = clip((k − better)/tied, 0, 1). Args: better, tied [N], any shape. Returns the same shape."""
+    """Expected 1[rank ≤ k] = clip((k − better)/tied, 0, 1). Args: better, tied [N]. Returns [N]."""
     return np.clip((k - better) / tied, 0.0, 1.0)
 
 
@@ -23,7 +23,7 @@ def ndcg(better, tied, k):
     """Expected NDCG@k with one relevant item (Järvelin & Kekäläinen 2002): (1/t) Σ_{r=a+1}^{min(a+t,k)} 1/log2(r+1).
 
     Args:
-      better, tied: [N], any shape.
+      better, tied: [N].
       k: cut-off, from 1.
     """
     gain = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2, k + 2)))])  # gain[r] = Σ of ranks 1..r
@@ -32,7 +32,7 @@ def ndcg(better, tied, k):
 
 
 def reciprocal_rank(better, tied):
-    """Expected 1/rank, whose mean is the MRR: (1/t) Σ_{r=a+1}^{a+t} 1/r; 0 where better = inf. Args: better, tied [N]."""
+    """Expected 1/rank, whose mean is the MRR: (1/t) Σ_{r=a+1}^{a+t} 1/r; 0 where better = inf. Args: both [N]."""
     known = np.isfinite(better)
     first = np.where(known, better, 0).astype(np.int64)
     last = np.where(known, better + tied, 0).astype(np.int64)
@@ -137,7 +137,7 @@ def arp(lists, counts):
 
 
 def long_tail(counts, head_share=HEAD_SHARE):
-    """Marks the items outside the ceil(head_share·V) most clicked; equal counts by id. Args: counts [V]. Returns bool [V]."""
+    """Marks the items outside the ceil(head_share·V) most clicked; equal counts by id. counts [V] -> bool [V]."""
     tail = np.ones(len(counts), bool)
     tail[np.argsort(-np.asarray(counts), kind="stable")[:int(np.ceil(head_share * len(counts)))]] = False
     return tail

@@ -113,8 +113,8 @@ def _checked(scores, shape, start):
     finite = np.isfinite(scores)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise UserError(f"score of evaluated user {start + row} for item {column + 1} is {scores[row, column]}: the model "
-                        "has diverged; evaluate an earlier checkpoint or train with a lower --learning_rate")
+        raise UserError(f"score of evaluated user {start + row} for item {column + 1} is {scores[row, column]}: the "
+                        "model has diverged; evaluate an earlier checkpoint or train with a lower --learning_rate")
     return scores
 
 

@@ -136,7 +136,8 @@ def _list_metrics(lists, popular_lists, counts):
     popular = metrics.recommendation_counts(popular_lists, len(counts))
     suffix = f"@{lists.shape[1]}/full"
     values = dict(aggregate_diversity=metrics.aggregate_diversity(recommended), coverage=metrics.coverage(recommended),
-                  gini=metrics.gini(recommended), popularity_index=metrics.popularity_index(recommended, popular, counts),
+                  gini=metrics.gini(recommended),
+                  popularity_index=metrics.popularity_index(recommended, popular, counts),
                   arp=metrics.arp(lists, counts), aplt=metrics.aplt(lists, counts))
     return {name + suffix: value for name, value in values.items()} | _named_histogram(
         f"degree_histogram{suffix}", recommended, counts)
