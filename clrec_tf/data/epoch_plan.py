@@ -1,0 +1,90 @@
+"""Which examples make up which step: a pure function of the manifest, the batch size and the seed.
+
+An epoch visits the training shards in a seeded random order, `shuffle_shards` at a time: a pool. A pool's examples
+are shuffled together and cut into batches; its last batch may be short and is padded with rows of weight 0. So every
+example of an epoch is trained exactly once, the number of steps is known beforehand, and the position in the data is
+the number of steps done.
+"""
+import dataclasses
+
+import numpy as np
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """Shards shuffled together.
+
+    Attributes:
+      epoch: from 0.
+      index: of the pool in its epoch.
+      shards: indices into the manifest's training shards, in reading order.
+      records: sequences in them.
+      first_batch: batches to leave out (done before a restart).
+      batches: batches of the whole pool.
+    """
+    epoch: int
+    index: int
+    shards: tuple[int, ...]
+    records: int
+    first_batch: int
+    batches: int
+
+
+class EpochPlan:
+    """Pools and steps of each epoch.
+
+    Args:
+      shards: the manifest's training shards.
+      batch_size: B.
+      shuffle_shards: shards per pool.
+      target_mode: "last": one example per sequence; "sliding": one per click after a sequence's first.
+      seed: of the shards' order.
+    """
+
+    def __init__(self, shards: tuple[schema_lib.Shard, ...], batch_size: int, shuffle_shards: int, target_mode: str,
+                 seed: int):
+        self.batch_size, self.target_mode, self.seed = batch_size, target_mode, seed
+        self._shuffle_shards = shuffle_shards
+        self._records = np.array([shard.records for shard in shards], np.int64)
+        events = np.array([shard.events for shard in shards], np.int64)
+        self._examples = self._records if target_mode == "last" else events - self._records
+        if self.examples == 0:
+            raise DataError(f"the training part has no example for target_mode={target_mode}: "
+                            "all its sequences are shorter than two clicks")
+
+    @property
+    def examples(self) -> int:
+        """Examples of one epoch."""
+        return int(self._examples.sum())
+
+    def pools(self, epoch: int) -> list[Pool]:
+        """The epoch's pools, those without any example left out."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self._records))
+        pools = []
+        for index, start in enumerate(range(0, len(order), self._shuffle_shards)):
+            shards = order[start:start + self._shuffle_shards]
+            batches = -(-int(self._examples[shards].sum()) // self.batch_size)
+            if batches:
+                pools.append(Pool(epoch, index, tuple(map(int, shards)), int(self._records[shards].sum()), 0, batches))
+        return pools
+
+    def steps(self, epoch: int) -> int:
+        """Steps of one epoch."""
+        return sum(pool.batches for pool in self.pools(epoch))
+
+    def epoch_ends(self, epochs: int) -> list[int]:
+        """Steps done at the end of each epoch."""
+        return list(np.cumsum([self.steps(epoch) for epoch in range(epochs)], dtype=int))
+
+    def remaining(self, step: int, epochs: int) -> list[Pool]:
+        """Pools from one step on; the first may have been begun."""
+        left = []
+        for epoch in range(epochs):
+            for pool in self.pools(epoch):
+                if step < pool.batches:
+                    left.append(dataclasses.replace(pool, first_batch=step))
+                step = max(0, step - pool.batches)
+        return left

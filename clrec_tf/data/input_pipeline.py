@@ -1,0 +1,177 @@
+"""TFRecords to batches. Records are parsed a pool at a time and cut into windows with gathers: no Python, no
+per-example work. What comes out is a pure function of the plan and the seed (see ``epoch_plan``)."""
+import os
+
+import tensorflow as tf
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.encoders.clicks import UNKNOWN_GAP
+from clrec_tf.encoders.clicks import time_gap
+
+
+def example_spec(schema: schema_lib.Schema) -> dict:
+    """Parsing spec of sequence Examples; every list is ragged."""
+    ints = ["user_id", "target_count", "item_id"] + [feature.key for feature in schema.features]
+    ints += ["timestamp"] if schema.has_timestamps else []
+    spec = {name: tf.io.RaggedFeature(tf.int64) for name in ints}
+    return {**spec, "weight": tf.io.RaggedFeature(tf.float32)}
+
+
+def _check(condition, message, files):
+    return tf.debugging.Assert(tf.reduce_all(condition), [f"damaged training data: {message}; shards:", files], 20)
+
+
+def parse_pool(serialized, expected, files, schema: schema_lib.Schema) -> dict:
+    """All sequences of a pool, flat.
+
+    Args:
+      serialized: [n] string, serialized Examples.
+      expected: scalar int64, records that the manifest promises.
+      files: [G] string, for error messages.
+      schema: facts of the data.
+
+    Returns:
+      dict of `rows` [E,C] int64 item rows of all clicks, `splits` [n+1] int64 where sequences begin and end,
+      `user_id` [n], `weight` [n], and `timestamp` [E] if the data has it.
+
+    Raises:
+      tf.errors.InvalidArgumentError: (when run) counts, lengths or ids do not agree with manifest and schema.
+    """
+    with tf.control_dependencies([_check(tf.size(serialized, tf.int64) == expected, "a file ends early or late, the "
+                                         "records read differ from the manifest's", files)]):
+        parsed = tf.io.parse_example(serialized, example_spec(schema))
+    items = parsed["item_id"]
+    lengths = items.row_lengths()
+    checks = [_check(parsed[name].row_lengths() == 1, f"{name} is not one value in every record", files)
+              for name in ("user_id", "weight")]
+    checks.append(_check((items.values >= 1) & (items.values < schema.item_rows),
+                         f"an item_id is outside 1..{schema.item_rows - 1}", files))
+    for feature in schema.features:
+        values = parsed[feature.key]
+        checks.append(_check(values.row_lengths() == feature.width * lengths,
+                             f"{feature.key} does not have {feature.width} value(s) per click", files))
+        checks.append(_check((values.values >= 0) & (values.values < feature.rows),
+                             f"{feature.key} has a value outside 0..{feature.rows - 1}", files))
+    checks.append(_check(tf.math.is_finite(parsed["weight"].values) & (parsed["weight"].values >= 0),
+                         "a weight is negative or not finite", files))
+    if schema.has_timestamps:
+        checks.append(_check(parsed["timestamp"].row_lengths() == lengths, "timestamp is not one per click", files))
+    with tf.control_dependencies(checks):
+        columns = [items.values[:, None]]
+        columns += [tf.reshape(parsed[f.key].values, [-1, f.width]) for f in schema.features]
+        pool = {"rows": tf.concat(columns, axis=1), "splits": items.row_splits,
+                "user_id": parsed["user_id"].values, "weight": parsed["weight"].values}
+    if schema.has_timestamps:
+        pool["timestamp"] = parsed["timestamp"].values
+    return pool
+
+
+def target_clicks(splits, target_mode: str):
+    """Where a pool's targets are.
+
+    Args:
+      splits: [n+1] int64, begin and end of each sequence among the clicks.
+      target_mode: "last" or "sliding".
+
+    Returns:
+      (target [W], sequence [W]) int64: click index and sequence of each example, in reading order. In mode "last" a
+      sequence of one click gives an example without history (its weight becomes 0).
+    """
+    sequence = tf.ragged.row_splits_to_segment_ids(splits, out_type=tf.int64)
+    if target_mode == "last":
+        count = tf.size(splits, tf.int64) - 1
+        return splits[1:] - 1, tf.range(count)
+    clicks = tf.range(tf.size(sequence, tf.int64))
+    follows = clicks > tf.gather(splits[:-1], sequence)
+    return tf.boolean_mask(clicks, follows), tf.boolean_mask(sequence, follows)
+
+
+def window_batch(pool, targets, sequences, valid, max_history: int):
+    """The examples whose targets are at `targets`.
+
+    Args:
+      pool: from `parse_pool`.
+      targets: [B] int64 click index of each target.
+      sequences: [B] int64 sequence of each target.
+      valid: [B] bool, False for rows that pad the batch.
+      max_history: T.
+
+    Returns:
+      A batch as documented in ``models/clrec``.
+    """
+    begin = tf.gather(pool["splits"], sequences)
+    length = tf.minimum(targets - begin, max_history)
+    first = targets - length
+    steps = tf.range(max_history, dtype=tf.int64)[None, :]
+    mask = steps < length[:, None]
+    clicks = tf.where(mask, first[:, None] + steps, 0)
+    batch = {
+        "history": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0),
+        "length": length,
+        "target": tf.gather(pool["rows"], targets),
+        "user_id": tf.gather(pool["user_id"], sequences),
+        "weight": tf.where(valid & (length > 0), tf.gather(pool["weight"], sequences), 0.0),
+    }
+    if "timestamp" in pool:
+        gaps = time_gap(tf.gather(pool["timestamp"], targets)[:, None], tf.gather(pool["timestamp"], clicks))
+        batch["time_gap"] = tf.where(mask, gaps, UNKNOWN_GAP)
+    return batch
+
+
+def _drop_times(batch, rate, seed):
+    """Some examples lose their time stamps, so that the bucket of unknown gaps is trained too."""
+    if "time_gap" in batch and rate > 0:
+        dropped = tf.random.stateless_uniform(tf.shape(batch["length"]), seed) < rate
+        batch["time_gap"] = tf.where(dropped[:, None], tf.constant(UNKNOWN_GAP, tf.int64), batch["time_gap"])
+    return batch
+
+
+def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_lib.Manifest, plan: EpochPlan,
+                     first_step: int, epochs: int, max_history: int, time_dropout: float = 0.0) -> tf.data.Dataset:
+    """Batches from one step on to the end of the last epoch.
+
+    Args:
+      data_dir: folder of the data set.
+      schema: its facts.
+      manifest: its files.
+      plan: order and cut of the examples.
+      first_step: steps already done.
+      epochs: passes over the data in all.
+      max_history: T.
+      time_dropout: share of examples whose time stamps are hidden.
+    """
+    pools = plan.remaining(first_step, epochs)
+    paths = [os.path.join(data_dir, shard.name) for shard in manifest.shards["train"]]
+    files = tf.ragged.constant([[paths[i] for i in pool.shards] for pool in pools], ragged_rank=1, dtype=tf.string)
+    numbers = tf.constant([[p.epoch, p.index, p.records, p.first_batch, p.batches] for p in pools], tf.int64)
+    size, seed = plan.batch_size, tf.constant(plan.seed, tf.int64)
+
+    def read(pool_files, numbers):
+        pool_files = pool_files.to_tensor() if isinstance(pool_files, tf.RaggedTensor) else pool_files
+        records = tf.data.TFRecordDataset(pool_files, buffer_size=8 << 20)
+        # One more than promised is asked for, so that a file with too many records shows itself too.
+        whole = records.batch(numbers[2] + 1)
+        return whole.map(lambda serialized: (parse_pool(serialized, numbers[2], pool_files, schema), numbers))
+
+    def batches(pool, numbers):
+        targets, sequences = target_clicks(pool["splits"], plan.target_mode)
+        pool_seed = tf.stack([seed * 1_000_003 + numbers[0], numbers[1]])
+        order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(targets, tf.int64)), pool_seed)
+        targets, sequences = tf.gather(targets, order), tf.gather(sequences, order)
+
+        def cut(batch_index):
+            at = batch_index * size + tf.range(size, dtype=tf.int64)
+            valid = at < tf.size(targets, tf.int64)
+            at = tf.where(valid, at, 0)
+            batch = window_batch(pool, tf.gather(targets, at), tf.gather(sequences, at), valid, max_history)
+            return _drop_times(batch, time_dropout, tf.stack([pool_seed[0], numbers[1] * 10_000_019 + batch_index + 1]))
+
+        return tf.data.Dataset.range(numbers[3], numbers[4]).map(cut, num_parallel_calls=2, deterministic=True)
+
+    # The next pool is read while this one is cut.
+    dataset = tf.data.Dataset.from_tensor_slices((files, numbers)).flat_map(read).prefetch(1).flat_map(batches)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its budget of all cores would fight with the training step
+    options.threading.private_threadpool_size = 2
+    return dataset.prefetch(4).with_options(options)

@@ -1,0 +1,182 @@
+"""Checkpoints with everything in them: model, optimizer, queue, and where the training stands."""
+import dataclasses
+import hashlib
+import io
+import json
+import os
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+
+LATEST_FOLDER = "checkpoints"
+BEST_FOLDER = "best"
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a training stands. Order and cut of the data are functions of the seed, so `step` is the data position.
+
+    Attributes:
+      step: batches consumed.
+      best_metric: of the best validation so far, None before the first.
+      best_step: its step.
+      validations_since_best: validations without a better metric.
+      last_validation_step: step of the last validation.
+      skipped_steps: steps without update so far.
+      trailing_skipped: of those, the ones since the last good step.
+      finished: whether training has ended (last epoch or early stopping).
+    """
+    step: int = 0
+    best_metric: Optional[float] = None
+    best_step: int = 0
+    validations_since_best: int = 0
+    last_validation_step: int = 0
+    skipped_steps: int = 0
+    trailing_skipped: int = 0
+    finished: bool = False
+
+
+class ProgressState(tf.train.experimental.PythonState):
+    """`Progress` inside a checkpoint."""
+
+    def __init__(self, progress):
+        self.progress = progress
+
+    def serialize(self):
+        """JSON."""
+        return json.dumps(dataclasses.asdict(self.progress))
+
+    def deserialize(self, string_value):
+        """Sets the fields of the progress object."""
+        for name, value in json.loads(string_value).items():
+            setattr(self.progress, name, value)
+
+
+class QueueState(tf.train.experimental.PythonState):
+    """The worker-local queues inside a checkpoint, one copy per worker.
+
+    Values of a worker that is down when a checkpoint is taken are those of the last time it was seen. Restored before
+    the first trace, since worker-local variables are made when the first call runs.
+    """
+
+    def __init__(self, queue, runtime):
+        self._queue, self._runtime, self._seen = queue, runtime, {}
+
+    def serialize(self):
+        """An .npz archive of field/worker -> array; no pickle."""
+        for name, variable in self._queue.local_variables.items():
+            for worker, value in enumerate(self._runtime.read_local(variable)):
+                if value is not None:
+                    self._seen[f"{name}/{worker}"] = value
+        archive = io.BytesIO()
+        np.savez(archive, **self._seen)
+        return archive.getvalue()
+
+    def deserialize(self, string_value):
+        """Fills the queues."""
+        with np.load(io.BytesIO(string_value), allow_pickle=False) as archive:
+            self._seen = {name: archive[name] for name in archive.files}
+        for name, variable in self._queue.local_variables.items():
+            values = [self._seen.get(f"{name}/{worker}") for worker in range(self._runtime.num_workers)]
+            self._runtime.write_local(variable, values)
+
+
+class Checkpoints:
+    """The latest checkpoints of a run and its best model.
+
+    TensorFlow writes each checkpoint under a temporary name, renames it, and only then names it in the folder's
+    `checkpoint` file: a process killed while saving leaves the one before.
+
+    Args:
+      workdir: folder of the run.
+      keep: latest checkpoints kept.
+      model, optimizer, queue (None for in-batch negatives), progress, runtime: what is saved.
+    """
+
+    def __init__(self, workdir, keep, model, optimizer, queue, progress, runtime):
+        state = dict(model=model, optimizer=optimizer, progress=ProgressState(progress))
+        if queue is not None:
+            state["queue"] = QueueState(queue, runtime)
+        self._progress = progress
+        self._checkpoint = tf.train.Checkpoint(**state)
+        self._latest = tf.train.CheckpointManager(
+            self._checkpoint, os.path.join(workdir, LATEST_FOLDER), max_to_keep=keep, checkpoint_name="step")
+        self._best = tf.train.CheckpointManager(
+            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1, checkpoint_name="step")
+
+    def save(self) -> str:
+        """Saves everything; returns the prefix."""
+        return _saved(self._latest, self._progress.step)
+
+    def save_best(self) -> str:
+        """Saves the model as the best so far."""
+        return _saved(self._best, self._progress.step)
+
+    def restore_latest(self) -> Optional[str]:
+        """Restores everything from the latest checkpoint, if there is one; returns its prefix."""
+        prefix = self._latest.latest_checkpoint
+        if prefix:
+            check_complete(prefix)
+            try:
+                self._checkpoint.restore(prefix).assert_consumed()
+            except (ValueError, AssertionError, tf.errors.OpError) as error:
+                raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): its "
+                                "settings or schema differ; use another --workdir") from error
+        return prefix
+
+
+def _saved(manager, step):
+    try:
+        return manager.save(checkpoint_number=step)
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:200]}): the "
+                        "checkpoint before it is kept; free space there or choose another --workdir, and run again to "
+                        "go on from it") from error
+
+
+def check_complete(prefix: str) -> None:
+    """`DataError` unless the checkpoint's index file and all data files are there."""
+    if not os.path.exists(prefix + ".index"):
+        raise DataError(f"checkpoint {prefix} is not there (no {prefix}.index)")
+    if not checkpoint_files(prefix)[1:]:
+        raise DataError(f"checkpoint {prefix} has no data files")
+
+
+def checkpoint_files(prefix: str) -> list[str]:
+    """Files of a checkpoint, the index first."""
+    folder, name = os.path.split(prefix)
+    data = sorted(f for f in os.listdir(folder) if f.startswith(name + ".data-"))
+    return [prefix + ".index"] + [os.path.join(folder, f) for f in data]
+
+
+def checkpoint_hash(prefix: str) -> str:
+    """sha256 over the checkpoint's files, in order."""
+    digest = hashlib.sha256()
+    for path in checkpoint_files(prefix):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def find_checkpoint(workdir: str, which: str) -> str:
+    """Prefix of the "best", the "latest" or a given checkpoint.
+
+    "best" is the latest where training ran without validation.
+
+    Raises:
+      UserError: there is none.
+    """
+    if which in ("best", "latest"):
+        folders = [BEST_FOLDER, LATEST_FOLDER] if which == "best" else [LATEST_FOLDER]
+        found = [tf.train.latest_checkpoint(os.path.join(workdir, folder)) for folder in folders]
+        prefix = next(filter(None, found), None)
+        if not prefix:
+            raise UserError(f"--workdir={workdir} holds no checkpoint: run python -m clrec_tf.train first")
+    else:
+        prefix = which[:-len(".index")] if which.endswith(".index") else which
+    check_complete(prefix)
+    return prefix

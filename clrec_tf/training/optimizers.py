@@ -1,0 +1,102 @@
+"""Optimizers whose cost does not depend on the catalogue: only rows in use are read and written."""
+import math
+
+import tensorflow as tf
+
+from clrec_tf.config import TrainConfig
+
+
+class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to `peak`, then constant, or half a cosine down to `peak * final_ratio` at `total_steps`."""
+
+    def __init__(self, peak, warmup_steps, schedule, total_steps, final_ratio):
+        self.peak, self.warmup_steps, self.schedule = peak, warmup_steps, schedule
+        self.total_steps, self.final_ratio = total_steps, final_ratio
+
+    def __call__(self, step):
+        """Learning rate of the step-th update (from 0), float32."""
+        step = tf.cast(step, tf.float32)
+        rate = tf.constant(self.peak, tf.float32)
+        if self.schedule == "cosine":
+            span = max(1, self.total_steps - self.warmup_steps)
+            progress = tf.clip_by_value((step - self.warmup_steps) / span, 0.0, 1.0)
+            cosine = 0.5 * (1.0 + tf.cos(math.pi * progress))
+            rate *= self.final_ratio + (1.0 - self.final_ratio) * cosine
+        if self.warmup_steps:
+            rate *= tf.minimum(1.0, (step + 1.0) / self.warmup_steps)
+        return rate
+
+    def get_config(self):
+        """Constructor arguments."""
+        return dict(peak=self.peak, warmup_steps=self.warmup_steps, schedule=self.schedule,
+                    total_steps=self.total_steps, final_ratio=self.final_ratio)
+
+
+class _RowDecay:
+    """Decoupled weight decay (Loshchilov & Hutter 2019) of the rows in use only; mixed into a Keras optimizer."""
+
+    row_decay = 0.0
+
+    def update_step(self, gradient, variable):
+        """Decays, then updates."""
+        if self.row_decay:
+            shrink = tf.cast(self.learning_rate, variable.dtype) * self.row_decay
+            if isinstance(gradient, tf.IndexedSlices):
+                rows = tf.gather(variable, gradient.indices)
+                variable.scatter_sub(tf.IndexedSlices(shrink * rows, gradient.indices))
+            else:
+                variable.assign_sub(shrink * variable)
+        super().update_step(gradient, variable)
+
+    def add_variable_from_reference(self, model_variable, variable_name, shape=None, initial_value=None):
+        """Slots are filled where they live, not sent there."""
+        if initial_value is None:
+            shape, dtype = shape or model_variable.shape, model_variable.dtype
+            initial_value = lambda: tf.zeros(shape, dtype)
+        return super().add_variable_from_reference(model_variable, variable_name, shape, initial_value)
+
+
+class _SparseAdam(tf.keras.optimizers.Adam):
+    """Adam whose moments move only for rows that have a gradient."""
+
+    def update_step(self, gradient, variable):
+        """One variable's update; a sparse gradient (indices without repeats) touches its rows only."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            super().update_step(gradient, variable)
+            return
+        step = tf.cast(self.iterations + 1, variable.dtype)
+        rate = tf.cast(self.learning_rate, variable.dtype)
+        rate *= tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
+        slot = self._index_dict[self._var_key(variable)]
+        momentum, velocity, rows = self._momentums[slot], self._velocities[slot], gradient.indices
+        new_momentum = self.beta_1 * tf.gather(momentum, rows) + (1 - self.beta_1) * gradient.values
+        new_velocity = self.beta_2 * tf.gather(velocity, rows) + (1 - self.beta_2) * tf.square(gradient.values)
+        momentum.scatter_update(tf.IndexedSlices(new_momentum, rows))
+        velocity.scatter_update(tf.IndexedSlices(new_velocity, rows))
+        variable.scatter_sub(tf.IndexedSlices(rate * new_momentum / (tf.sqrt(new_velocity) + self.epsilon), rows))
+
+
+class LazyAdam(_RowDecay, _SparseAdam):
+    """Adam (Kingma & Ba 2015) on the rows in use; equal to Adam when every row has a gradient.
+
+    Keras sums repeated indices of sparse gradients before `update_step`.
+    """
+
+
+class RowAdagrad(_RowDecay, tf.keras.optimizers.Adagrad):
+    """Adagrad (Duchi et al. 2011), which is sparse by nature."""
+
+
+def build_optimizer(config: TrainConfig, total_steps: int) -> tf.keras.optimizers.Optimizer:
+    """The optimizer of the settings.
+
+    Args:
+      config: training settings.
+      total_steps: steps of the whole training, where a cosine ends.
+    """
+    schedule = WarmupSchedule(config.learning_rate, config.warmup_steps, config.schedule, total_steps,
+                              config.final_learning_rate_ratio)
+    kind = {"lazy_adam": LazyAdam, "adagrad": RowAdagrad}[config.optimizer]
+    optimizer = kind(learning_rate=schedule, jit_compile=False)  # XLA fails under parameter servers
+    optimizer.row_decay = config.weight_decay
+    return optimizer
