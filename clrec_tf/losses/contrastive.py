@@ -24,7 +24,8 @@ def pairwise_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> t
       [B,N] float32; within ±1/ρ for normalized inputs.
     """
     tf.debugging.assert_shapes([(users, "BD"), (items, "ND")])
-    return tf.cast(tf.matmul(users, items, transpose_b=True), tf.float32) / temperature
+    # Cast before the product, as in `paired_logits`: a positive's logit must equal its own slot's.
+    return tf.matmul(tf.cast(users, tf.float32), tf.cast(items, tf.float32), transpose_b=True) / temperature
 
 
 def paired_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
@@ -75,5 +76,5 @@ def same_user_mask(users: tf.Tensor, owners: tf.Tensor, own_slots: tf.Tensor) ->
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Σ w v / Σ w, and 0 where all weights are 0: [B], [B] -> scalar."""
-    return tf.math.divide_no_nan(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
+    """Σ w v / Σ w, and 0 where all weights are 0: [B], [B] -> scalar. Rows of weight 0 may hold any value, even NaN."""
+    return tf.math.divide_no_nan(tf.reduce_sum(tf.math.multiply_no_nan(values, weights)), tf.reduce_sum(weights))

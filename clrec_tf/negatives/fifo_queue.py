@@ -29,7 +29,7 @@ class FifoQueue(tf.Module):
     Args:
       capacity: Q.
       fields: name -> `tf.TensorSpec` of one entry, such as {"vector": TensorSpec([d], float32)}.
-      local_variable: (make, shape, dtype) -> variable, where make() gives the initial value; from the runtime.
+      local_variable: (make, shape, dtype) -> variable, where make(worker) gives the initial value; from the runtime.
     """
 
     def __init__(self, capacity, fields, local_variable):
@@ -37,7 +37,8 @@ class FifoQueue(tf.Module):
         self.capacity = capacity
         self.specs = {name: (tuple([capacity] + spec.shape.as_list()), spec.dtype) for name, spec in fields.items()}
         self.specs["count"] = ((), tf.int64)
-        self.local_variables = {name: local_variable(name, shape, dtype) for name, (shape, dtype) in self.specs.items()}
+        self.local_variables = {
+            name: local_variable(_zeros(shape, dtype), shape, dtype) for name, (shape, dtype) in self.specs.items()}
 
     def handles(self):
         """The variables' handles; take them once per trace, outside of loops and conditions."""
@@ -77,8 +78,13 @@ class FifoQueue(tf.Module):
         return tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles[name], dtype=dtype), shape)
 
 
+def _zeros(shape, dtype):
+    """Initial value of an empty queue's variable, on any worker and again when a worker restarts."""
+    return lambda worker: tf.zeros(shape, dtype)
+
+
 def duplicate_rate(item_ids: tf.Tensor) -> tf.Tensor:
     """Share of entries that repeat an item already counted: 1 − distinct/entries; [N] int64 -> scalar, 0 if empty."""
-    distinct = tf.size(tf.unique(item_ids).y)
-    return tf.cast(1.0, tf.float32) - tf.math.divide_no_nan(
-        tf.cast(distinct, tf.float32), tf.cast(tf.size(item_ids), tf.float32)) if item_ids.shape[0] != 0 else tf.constant(0.0)
+    entries = tf.size(item_ids)
+    repeats = entries - tf.size(tf.unique(item_ids).y)
+    return tf.math.divide_no_nan(tf.cast(repeats, tf.float32), tf.cast(entries, tf.float32))
