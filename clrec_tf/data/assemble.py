@@ -155,7 +155,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, items: pl.DataFrame, features: d
                                              settings.feature_oov_buckets) for name in features]
     sequences = dict(train=splits.training_sequences(clicks, mask, vocabulary.item_id))
     for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
-        sequences[name] = splits.evaluation_sequences(clicks, part, which, vocabulary.item_id)
+        sequences[name] = splits.evaluation_sequences(clicks, part, which, vocabulary.item_id,
+                                                      len(vocabulary.items))
     content = _content(settings.dense_features, items["item"].gather(vocabulary.items), report)
     parameters = dict(test_days=settings.test_days, valid_days=settings.valid_days, utc_offset=settings.utc_offset)
     schema = Schema(

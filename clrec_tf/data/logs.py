@@ -122,7 +122,7 @@ def _reason(names: list[str]) -> pl.Expr:
     checks = [pl.col(EXTRA).is_not_null()] if EXTRA in names else [pl.lit(False)]
     checks += [user.is_null() | (user == ""), item.is_null() | (item == "")]
     checks += [user.str.contains(r"[\r\n]") | item.str.contains(r"[\r\n]")]
-    checks += [user.str.contains(r"^-\d+$") | item.str.contains(r"^-\d+$")]
+    checks += [user.str.contains(r"^-[0-9]+$") | item.str.contains(r"^-[0-9]+$")]
     checks += [pl.col("timestamp").is_null()] if "timestamp" in names else []
     reason = pl.lit(0, pl.UInt8)
     for index in range(len(checks), 0, -1):  # the first check that fails gives the reason

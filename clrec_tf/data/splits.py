@@ -81,7 +81,7 @@ def last_days(clicks: Clicks, test_days: int, valid_days: int, utc_offset: float
       utc_offset: hours added to UTC before days are counted.
     """
     day = (clicks.timestamp + round(utc_offset * 3600)) // DAY
-    before_test = day.max(initial=0) - test_days
+    before_test = day.max() - test_days
     return np.where(day > before_test, TEST, np.where(day > before_test - valid_days, VALID, TRAIN)).astype(np.int8)
 
 
@@ -93,7 +93,7 @@ def training_mask(clicks: Clicks, part: np.ndarray, min_length: int) -> np.ndarr
 
 
 def training_sequences(clicks: Clicks, mask: np.ndarray, item_id: np.ndarray) -> Sequences:
-    """One sequence per user from the clicks that mask [N] selects, without items whose id is 0.
+    """One sequence per user from the clicks that mask [N] selects, without items whose id is 0; its last is the target.
 
     Args:
       clicks: all clicks.
@@ -101,11 +101,12 @@ def training_sequences(clicks: Clicks, mask: np.ndarray, item_id: np.ndarray) ->
       item_id: [items of the log] ids, 0 = left out.
     """
     keep = mask & (item_id[clicks.item] > 0)
-    sequences = _sequences(clicks.where(keep), item_id, np.zeros(keep.sum(), bool))
-    return dataclasses.replace(sequences, target_count=np.ones(len(sequences), np.int64))
+    kept = clicks.where(keep)
+    return _sequences(kept, item_id, np.diff(kept.user, append=-1) != 0)
 
 
-def evaluation_sequences(clicks: Clicks, part: np.ndarray, which: int, item_id: np.ndarray) -> Sequences:
+def evaluation_sequences(clicks: Clicks, part: np.ndarray, which: int, item_id: np.ndarray,
+                         num_items: int) -> Sequences:
     """History and targets of each user with at least one target and one known item of history.
 
     Args:
@@ -113,9 +114,10 @@ def evaluation_sequences(clicks: Clicks, part: np.ndarray, which: int, item_id: 
       part: [N] part of each click; a user's parts never decrease.
       which: VALID or TEST: its clicks are the targets, those of earlier parts the history.
       item_id: [items of the log] ids up to V, hash buckets above it, 0 = outside.
+      num_items: V.
 
     Returns:
-      Sequences whose histories lack items with id 0 and whose targets keep them.
+      Sequences whose histories lack items with id 0; targets outside the vocabulary stay, with id 0 and no bucket.
     """
     target = part == which
     keep = target | ((part < which) & (item_id[clicks.item] > 0))
@@ -123,11 +125,13 @@ def evaluation_sequences(clicks: Clicks, part: np.ndarray, which: int, item_id: 
     targets = np.bincount(clicks.user, weights=target, minlength=users)
     history = np.bincount(clicks.user, weights=keep & ~target, minlength=users)
     keep &= ((targets > 0) & (history > 0))[clicks.user]
-    return _sequences(clicks.where(keep), item_id, target[keep])
+    sequences = _sequences(clicks.where(keep), item_id, target[keep])
+    sequences.item_id[target[keep] & (sequences.item_id > num_items)] = 0
+    return sequences
 
 
 def _sequences(clicks: Clicks, item_id: np.ndarray, target: np.ndarray) -> Sequences:
-    """Groups clicks [E] by user; target [E] marks targets, whose ids above V the caller has removed."""
+    """Groups clicks [E] by user; target [E] marks targets."""
     first = np.flatnonzero(np.diff(clicks.user, prepend=-1))
     offsets = np.append(first, len(clicks.user)).astype(np.int64)
     target_count = np.add.reduceat(target, first, dtype=np.int64) if len(first) else np.zeros(0, np.int64)

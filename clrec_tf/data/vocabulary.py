@@ -41,7 +41,7 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
     frame = pl.DataFrame({"id": original_ids, "count": counts}).with_row_index("item").filter(
         pl.col("count") >= max(min_count, 1))
     # Numbers of equal length sort like strings, so the length decides first.
-    numeric = pl.when(pl.col("id").str.contains(r"^\d{1,18}$")).then(pl.col("id").cast(pl.Int64, strict=False))
+    numeric = pl.when(pl.col("id").str.contains(r"^[0-9]{1,18}$")).then(pl.col("id").cast(pl.Int64, strict=False))
     frame = frame.sort(-pl.col("count").cast(pl.Int64), numeric, "id", nulls_last=True)
     items = frame["item"].to_numpy()
     item_id = np.zeros(len(original_ids), np.int32)
@@ -54,7 +54,7 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
 
 def id_type(original_ids: pl.Series) -> str:
     """"int" if every id is a canonical non-negative integer of at most 18 digits, else "string"."""
-    return "int" if original_ids.str.contains(r"^(0|[1-9]\d{0,17})$").all() else "string"
+    return "int" if original_ids.str.contains(r"^(0|[1-9][0-9]{0,17})$").all() else "string"
 
 
 def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int,

@@ -1,0 +1,17 @@
+"""What several test modules share."""
+import os
+import pathlib
+
+import pytest
+
+import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before TensorFlow: it chooses Keras 2)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> pathlib.Path:
+    """Folder of the real data sets: $CLREC_DATA, or ../shared/data beside the repository."""
+    default = pathlib.Path(__file__).parents[2] / "shared" / "data"
+    folder = pathlib.Path(os.environ.get("CLREC_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"{folder} does not exist: set CLREC_DATA to the folder of the real data sets")
+    return folder

@@ -1,0 +1,29 @@
+"""Prepares small logs and reads data folders back, record by record, without the trainer's input pipeline."""
+import tensorflow as tf
+
+from clrec_tf import prepare
+from clrec_tf.config import Config
+from clrec_tf.config import Paths
+from clrec_tf.config import PrepareConfig
+from clrec_tf.data import schema as schema_lib
+
+
+def prepare_text(folder, text: str, seed: int = 0, name: str = "data", **settings) -> str:
+    """Writes `text` as log.csv into `folder`, prepares it and returns the data folder."""
+    log, data_dir = folder / "log.csv", folder / name
+    log.write_text(text, encoding="utf-8")
+    prepare.prepare(Config(paths=Paths(data_dir=str(data_dir), seed=seed),
+                           prepare=PrepareConfig(**dict(dict(input=str(log)), **settings))))
+    return str(data_dir)
+
+
+def read_split(data_dir: str, split: str) -> list[dict]:
+    """Records of one split, in file order: feature -> list of values."""
+    manifest = schema_lib.load_manifest(data_dir, verify="sha256")
+    records = []
+    for path in manifest.paths(data_dir, split):
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            features = tf.train.Example.FromString(record).features.feature
+            records.append({key: list(getattr(value, value.WhichOneof("kind")).value)
+                            for key, value in features.items()})
+    return records
