@@ -184,17 +184,21 @@ class ExportConfig(_Checked):
     index: str = setting("auto", "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
     target_recall: float = setting(0.95, "Recall of the index against exact search below which export fails.",
                                    lower=0.0, upper=1.0)
+    recall_k: int = setting(100, "Results k that this recall is measured over.", lower=1, upper=10_000)
+    export_users: int = setting(1000, "Held-out users on whom export measures recall and parity.", lower=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class RetrieveConfig(_Checked):
     """Retrieval from a bundle."""
     history: str = setting("", "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
-    k: int = setting(10, "Items retrieved per user.", lower=1)
+    k: int = setting(10, "Items retrieved per user.", lower=1, upper=10_000)
     exclude_seen: bool = setting(False, "Leave the history's items out of the result.")
-    users: str = setting("", "File of users for bulk retrieval: JSON lines or Parquet with `user_id` and `history`.")
+    users: str = setting("", "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if "
+                             "known, `timestamps` and `request_time` in seconds.")
     output: str = setting("", "File for bulk results, .parquet or .jsonl.")
-    embeddings: str = setting("", "File (.npz) for user vectors and item vectors with their ids.")
+    embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.")
+    retrieve_batch: int = setting(512, "Users searched at once in bulk retrieval.", lower=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""Files and folders that appear whole or not at all: written under another name beside their place, then renamed."""
+import contextlib
+import os
+import shutil
+import socket
+
+from clrec_tf.errors import UserError
+
+_MARK = ".incomplete-"
+
+
+@contextlib.contextmanager
+def new_folder(path: str, flag: str):
+    """Yields an empty folder that is renamed to `path` when the block ends well, and removed otherwise.
+
+    Args:
+      path: must not exist then, or be an empty folder.
+      flag: named in errors, such as "export_dir=DIR".
+
+    Raises:
+      UserError: disk full, no permission, or `path` was filled meanwhile.
+    """
+    path = os.path.abspath(path)
+    folder = _temporary(path)
+    with _write_errors(path, flag):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _remove_leftovers(path)
+        os.mkdir(folder)
+    try:
+        yield folder
+        with _write_errors(path, flag):
+            for parent, _, names in os.walk(folder):
+                for name in [*names, "."]:
+                    _sync(os.path.join(parent, name))
+            os.rename(folder, path)
+            _sync(os.path.dirname(path))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def new_file(path: str, flag: str):
+    """Yields the name of a file to write, which replaces `path` when the block ends well, and is removed otherwise.
+
+    Args, Raises: see `new_folder`; an existing file is replaced.
+    """
+    path = os.path.abspath(path)
+    temporary = _temporary(path)
+    with _write_errors(path, flag):
+        _remove_leftovers(path)
+        with open(temporary, "wb"):
+            pass
+    try:
+        yield temporary
+        with _write_errors(path, flag):
+            _sync(temporary)
+            os.replace(temporary, path)
+            _sync(os.path.dirname(path))
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+@contextlib.contextmanager
+def _write_errors(path, flag):
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): free space, or choose another "
+                        "place") from error
+
+
+def _temporary(path):
+    return f"{path}{_MARK}{socket.gethostname()}-{os.getpid()}"
+
+
+def _sync(path):
+    """Waits until a file or folder is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(path):
+    """Removes what killed processes of this machine left of the same path."""
+    parent, prefix = os.path.dirname(path), f"{os.path.basename(path)}{_MARK}{socket.gethostname()}-"
+    for name in os.listdir(parent):
+        process, leftover = name.removeprefix(prefix), os.path.join(parent, name)
+        if name.startswith(prefix) and process.isdigit() and not _runs(int(process)):
+            shutil.rmtree(leftover) if os.path.isdir(leftover) else os.remove(leftover)
+
+
+def _runs(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True

@@ -1,0 +1,48 @@
+"""The command that turns a trained run into a serving bundle."""
+import os
+
+from clrec_tf import command_line
+from clrec_tf.config import Config, require
+from clrec_tf.errors import DataError
+from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
+from clrec_tf.serving.publish import TrainingFacts, export_bundle
+from clrec_tf.training.restore import load_trained
+
+USAGE = """Exports a trained run: encodes the catalogue, builds the index, checks both, publishes a version folder.
+
+  python -m clrec_tf.export --data_dir=DATA --workdir=RUN --export_dir=DIR"""
+
+
+def export(config: Config) -> str:
+    """Publishes the checkpoint `--export_checkpoint` of a run and returns the version's folder.
+
+    Raises:
+      UserError: a missing run, data that is not the run's, or a check of the bundle that fails; nothing is written then.
+    """
+    workdir = require(config.paths.workdir, "workdir", "export reads the checkpoint of a run")
+    data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
+    trained = load_trained(config, config.export.export_checkpoint)
+    catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.model_config.max_history,
+                          trained.run_config)
+    return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
+                         config.paths.export_dir or os.path.join(workdir, "export"), config.export, facts)
+
+
+def _held_out(config, data_dir, trained):
+    """Users of the test part, or where it has none of the validation part."""
+    split = "test" if trained.manifest.records("test") else "valid"
+    if not trained.manifest.records(split):
+        raise DataError(f"{data_dir} has no test and no validation users, on whom recall and parity are measured: prepare "
+                        "with a split that leaves some")
+    return read_evaluation_set(data_dir, split, trained.schema, trained.manifest, config.export.export_users,
+                               config.paths.seed)
+
+
+def main(config: Config) -> None:
+    """Runs the command."""
+    print(export(config))
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("paths", "model", "export"), usage=USAGE)

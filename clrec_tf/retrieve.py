@@ -1,0 +1,116 @@
+"""The command that retrieves items for users from an export bundle."""
+import contextlib
+import json
+import os
+import sys
+from typing import Iterator
+
+import tqdm
+
+from clrec_tf import command_line
+from clrec_tf.config import Config, RetrieveConfig, require
+from clrec_tf.errors import UserError
+from clrec_tf.serving.bulk import batches, results_writer, write_embeddings
+from clrec_tf.serving.bundle import Bundle, load_bundle
+from clrec_tf.serving.retrieval import Retriever
+from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
+
+USAGE = """Retrieves items for users from a bundle: one JSON line per user.
+
+  python -m clrec_tf.retrieve --export_dir=DIR --history=a,b,c --k=10
+  python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl      lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}
+  python -m clrec_tf.retrieve --export_dir=DIR --users=users.parquet --output=items.parquet --embeddings=vectors.npz"""
+
+
+def main(config: Config) -> None:
+    """Runs the command; output appears whole or not at all."""
+    settings = config.retrieve
+    _check(settings)
+    bundle = load_bundle(_export_dir(config))
+    retriever = Retriever(bundle, settings.k, settings.exclude_seen)
+    if settings.users:
+        _bulk(retriever, settings)
+    elif settings.embeddings:
+        requests = [_typed_user(settings.history, bundle)] if settings.history else []
+        vectors = [retriever.encode(requests)] if requests else []
+        write_embeddings(settings.embeddings, list(range(len(requests))), vectors, bundle.item_ids, bundle.item_vectors())
+    else:
+        # All lines are read before the first is answered, so that a bad one leaves no partial output.
+        requests = list(_interactive(settings, bundle))
+        for start in range(0, len(requests), settings.retrieve_batch):
+            for result in retriever(requests[start:start + settings.retrieve_batch])[0]:
+                print(json.dumps(result.entries(), ensure_ascii=False))
+
+
+def _check(settings: RetrieveConfig):
+    """What can be refused before anything is loaded."""
+    if settings.users and settings.history:
+        raise UserError("--users and --history exclude each other: give one")
+    if settings.output and not settings.users:
+        raise UserError(f"--output={settings.output} needs --users: without it, results go to standard output")
+    if settings.users and not settings.output and not settings.embeddings:
+        raise UserError(f"--users={settings.users} needs --output or --embeddings to write to")
+    for flag, value, endings in (("users", settings.users, (".jsonl", ".parquet")),
+                                 ("output", settings.output, (".jsonl", ".parquet")),
+                                 ("embeddings", settings.embeddings, (".npz",))):
+        if value and not value.endswith(endings):
+            raise UserError(f"--{flag}={value}: the name must end in {' or '.join(endings)}")
+    if settings.users and not os.path.isfile(settings.users):
+        raise UserError(f"--users={settings.users} does not exist")
+
+
+def _export_dir(config: Config) -> str:
+    if config.paths.workdir and not config.paths.export_dir:
+        return os.path.join(config.paths.workdir, "export")
+    return require(config.paths.export_dir, "export_dir", "retrieve reads a bundle that python -m clrec_tf.export wrote")
+
+
+def _typed_user(history: str, bundle: Bundle) -> UserRequest:
+    """The user of --history."""
+    id_type = bundle.manifest["id_type"]
+    return UserRequest(None, [parse_item(item.strip(), id_type, "--history") for item in history.split(",")])
+
+
+def _interactive(settings: RetrieveConfig, bundle: Bundle) -> Iterator[UserRequest]:
+    """Users of --history or standard input."""
+    if settings.history:
+        yield _typed_user(settings.history, bundle)
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UserError("no history: give --history=a,b,c, or JSON lines on standard input")
+    user = None
+    for user in read_json_lines(sys.stdin.buffer, bundle.manifest["id_type"], "standard input"):
+        yield user
+    if user is None:
+        raise UserError("standard input is empty: give --history=a,b,c, or one user per line as JSON")
+
+
+def _bulk(retriever: Retriever, settings: RetrieveConfig):
+    """Users of a file, in batches."""
+    bundle = retriever.bundle
+    id_type = bundle.manifest["id_type"]
+    user_ids, user_vectors = [], []
+    with contextlib.ExitStack() as stack:
+        write = stack.enter_context(results_writer(
+            settings.output, id_type, bundle.titles is not None)) if settings.output else None
+        if settings.users.endswith(".parquet"):
+            requests = read_parquet(settings.users, id_type)
+        else:
+            requests = read_json_lines(stack.enter_context(open(settings.users, "rb")), id_type, settings.users)
+        progress = stack.enter_context(tqdm.tqdm(desc="retrieving", unit="user", disable=not sys.stderr.isatty()))
+        for batch in batches(requests, settings.retrieve_batch):
+            if write:
+                results, vectors = retriever(batch)
+                write(results)
+            else:
+                vectors = retriever.encode(batch)
+            if settings.embeddings:
+                user_ids += [request.user_id for request in batch]
+                user_vectors.append(vectors)
+            progress.update(len(batch))
+        if settings.embeddings:
+            write_embeddings(settings.embeddings, user_ids, user_vectors, bundle.item_ids, bundle.item_vectors())
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("paths", "retrieve"), usage=USAGE)

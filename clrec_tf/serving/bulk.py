@@ -1,0 +1,75 @@
+"""Bulk results, written batch by batch and shown whole or not at all."""
+import contextlib
+import json
+import os
+import tempfile
+from typing import Iterable, Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from clrec_tf.atomic import new_file
+from clrec_tf.errors import DataError
+from clrec_tf.serving.retrieval import Retrieved
+from clrec_tf.serving.user_requests import UserRequest
+
+
+def batches(requests: Iterable[UserRequest], size: int) -> Iterator[list[UserRequest]]:
+    """Lists of `size` users; user ids are there and of one type, or `DataError` says which user differs."""
+    batch, first = [], None
+    for number, request in enumerate(requests, 1):
+        first = request if first is None else first
+        if request.user_id is None:
+            raise DataError(f"user {number} of --users has no user_id: bulk results need one each")
+        if type(request.user_id) is not type(first.user_id):
+            raise DataError(f"user {number} of --users has the user_id {request.user_id!r}, the first has "
+                            f"{first.user_id!r}: user ids must be all integers or all strings")
+        batch.append(request)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+    if first is None:
+        raise DataError("--users holds no user")
+
+
+@contextlib.contextmanager
+def results_writer(path: str, id_type: str, titles: bool):
+    """Yields a function that takes lists of `Retrieved`; the file appears when the block ends well.
+
+    Args:
+      path: .jsonl, one object per user, or .parquet with the columns user_id, ids, titles, scores, unknown.
+      id_type: "int" or "string", of item ids.
+      titles: whether the catalogue has titles.
+    """
+    with new_file(path, "output") as temporary:
+        if path.endswith(".jsonl"):
+            with open(temporary, "w", encoding="utf-8") as file:
+                yield lambda results: file.writelines(
+                    json.dumps(result.entries(), ensure_ascii=False) + "\n" for result in results)
+                file.flush()
+            return
+        items = pl.List(pl.Int64 if id_type == "int" else pl.String)
+        schema = {"ids": items, "titles": pl.List(pl.String), "scores": pl.List(pl.Float32), "unknown": items}
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(temporary), prefix=os.path.basename(temporary)) as parts:
+            written = []
+
+            def write(results: Sequence[Retrieved]):
+                columns = {name: pl.Series(name, [getattr(result, name) for result in results], dtype)
+                           for name, dtype in schema.items() if titles or name != "titles"}
+                frame = pl.DataFrame({"user_id": [result.user_id for result in results]} | columns)
+                written.append(os.path.join(parts, f"{len(written):08d}.parquet"))
+                frame.write_parquet(written[-1])
+            yield write
+            pl.scan_parquet(written).sink_parquet(temporary)
+
+
+def write_embeddings(path: str, user_ids: Sequence, user_vectors: Sequence[np.ndarray], item_ids: np.ndarray,
+                     item_vectors: np.ndarray) -> None:
+    """Writes an .npz of arrays user_ids [U], user_vectors [U,d], item_ids [V], item_vectors [V,d]; no pickle."""
+    users = np.concatenate([np.zeros((0, item_vectors.shape[1]), np.float32), *user_vectors])
+    with new_file(path, "embeddings") as temporary, open(temporary, "wb") as file:
+        np.savez(file, user_ids=np.array(user_ids, None if len(user_ids) else np.int64), user_vectors=users,
+                 item_ids=item_ids, item_vectors=item_vectors)
+        file.flush()

@@ -1,0 +1,188 @@
+"""What export publishes and serving loads: the query tower, the index and the ids, from one checkpoint.
+
+A version folder holds::
+
+    saved_model.pb, variables/, assets/    the tower (see `saved_model`), loadable by any TensorFlow server
+    index/                                 the index over item vectors (see `index`)
+    item_ids.npy                           original ids [V], int64 or fixed-width text, by position
+    titles.json                            titles [V] by position, if the catalogue has any
+    manifest.json                          facts, and size and sha256 of every file above; written last
+"""
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+from typing import Any, Optional
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+
+import clrec_tf
+from clrec_tf.data.schema import save_json
+from clrec_tf.errors import DataError
+from clrec_tf.serving.index import load_index
+
+FORMAT_VERSION = 1
+MANIFEST_FILE = "manifest.json"
+MODEL_FILE = "saved_model.pb"
+IDS_FILE = "item_ids.npy"
+TITLES_FILE = "titles.json"
+INDEX_FOLDER = "index"
+_CHUNK = 16_384
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """A loaded version.
+
+    Attributes:
+      path: its folder.
+      manifest: the facts of manifest.json.
+      tower: the loaded SavedModel.
+      index: see `index`.
+      item_ids: [V] original ids by position, int64 or str; the most popular first.
+      titles: [V] str by position, or None.
+    """
+    path: str
+    manifest: dict
+    tower: Any
+    index: Any
+    item_ids: np.ndarray
+    titles: Optional[np.ndarray]
+
+    def user_vectors(self, history, timestamps=None, request_time=None) -> np.ndarray:
+        """`serving_default`: history [B,L], timestamps [B,L], request_time [B] (seconds, ≤ 0 unknown) -> [B,d]."""
+        inputs = {"history": tf.constant(history)}
+        if self.manifest["uses_time"]:
+            inputs |= {"timestamps": tf.constant(timestamps, tf.int64),
+                       "request_time": tf.constant(request_time, tf.int64)}
+        return self.tower.signatures["serving_default"](**inputs)["user_vectors"][:, 0].numpy()
+
+    def item_vectors(self) -> np.ndarray:
+        """float32 [V,d] by position, as scores compare them."""
+        encode = self.tower.signatures["encode_items"]
+        return np.concatenate([encode(ids=tf.constant(self.item_ids[start:start + _CHUNK]))["vectors"].numpy()
+                               for start in range(0, len(self.item_ids), _CHUNK)])
+
+    @functools.cached_property
+    def _sorted_ids(self):
+        order = np.argsort(self.item_ids, kind="stable")
+        return order, self.item_ids[order]
+
+    def positions(self, ids: np.ndarray) -> np.ndarray:
+        """Original ids [N] -> int64 [N] positions; −1 where unknown."""
+        order, ascending = self._sorted_ids
+        places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+        return np.where(ascending[places] == ids, order[places], -1)
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what a bundle depends on; "" for a package that is not installed."""
+    def version(name):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+    return {"clrec_tf": clrec_tf.__version__} | {
+        name: version(name) for name in ("numpy", "scann", "tensorflow", "tf-keras")}
+
+
+def write_manifest(folder: str, facts: dict) -> None:
+    """Writes manifest.json: facts, package versions, and the size and sha256 of every file in the folder."""
+    files = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
+    save_json(os.path.join(folder, MANIFEST_FILE),
+              facts | dict(format_version=FORMAT_VERSION, versions=package_versions(), files=files))
+
+
+def complete_versions(export_dir: str) -> list[int]:
+    """Versions in a folder, ascending; folders without a manifest do not count."""
+    if not os.path.isdir(export_dir):
+        return []
+    return sorted(int(name) for name in os.listdir(export_dir)
+                  if name.isdigit() and os.path.isfile(os.path.join(export_dir, name, MANIFEST_FILE)))
+
+
+def load_bundle(path: str) -> Bundle:
+    """Loads and checks a bundle.
+
+    Args:
+      path: a version folder, or a folder of versions, of which the newest complete one is taken.
+
+    Raises:
+      DataError: no bundle there, a file that is missing or differs from the manifest, or parts that do not belong
+        together. A damaged newest version is an error; an older one is never served in its place unasked.
+    """
+    folder = path
+    if not os.path.isfile(os.path.join(path, MANIFEST_FILE)):
+        versions = complete_versions(path)
+        if not versions:
+            raise DataError(f"--export_dir={path} holds no complete bundle: run python -m clrec_tf.export first")
+        folder = os.path.join(path, str(versions[-1]))
+    manifest = _read_manifest(folder)
+    _check_files(folder, manifest["files"])
+    try:
+        item_ids = np.load(os.path.join(folder, IDS_FILE), allow_pickle=False)
+        titles = None
+        if manifest["titles"]:
+            with open(os.path.join(folder, TITLES_FILE), encoding="utf-8") as file:
+                titles = np.array(json.load(file), object)
+        tower = tf.saved_model.load(folder)
+        tower_hash = tower.checkpoint_hash.numpy().decode()
+    except (OSError, ValueError, KeyError, AttributeError, tf.errors.OpError) as error:
+        raise DataError(f"{folder} cannot be loaded ({error}): export again") from error
+    index, index_hash = load_index(os.path.join(folder, INDEX_FOLDER))
+    hashes = dict(manifest=manifest["checkpoint_hash"], tower=tower_hash, index=index_hash)
+    if len(set(hashes.values())) > 1:
+        raise DataError(f"{folder} mixes parts of different checkpoints ("
+                        + ", ".join(f"{part} {value[:12]}" for part, value in hashes.items()) + "): export again")
+    sizes = dict(manifest=manifest["items"], ids=len(item_ids), tower=tower.items.shape[0], index=index.size)
+    if len(set(sizes.values())) > 1 or titles is not None and len(titles) != len(item_ids):
+        raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
+    return Bundle(folder, manifest, tower, index, item_ids, titles)
+
+
+def _read_manifest(folder):
+    path = os.path.join(folder, MANIFEST_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            manifest = json.load(file)
+        if manifest["format_version"] != FORMAT_VERSION:
+            raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
+                            f"{FORMAT_VERSION}: export again")
+        missing = {"checkpoint_hash", "id_type", "items", "max_history", "uses_time", "titles"} - set(manifest)
+        missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
+        if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):
+            raise KeyError(f"incomplete, without {sorted(missing)}")
+        for name, mine in package_versions().items():
+            if manifest["versions"].get(name) != mine:
+                logging.warning("%s was exported with %s %s, this process has %s", folder, name,
+                                manifest["versions"].get(name), mine or "none")
+        return manifest
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} is damaged ({error!r}): export again") from error
+
+
+def _check_files(folder, files):
+    for name, expected in files.items():
+        path = os.path.normpath(os.path.join(folder, name))
+        if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
+            raise DataError(f"{folder}/{MANIFEST_FILE} names the file {name} outside its folder")
+        if not os.path.isfile(path):
+            raise DataError(f"{path} is missing though the manifest lists it: export again, or copy the bundle again")
+        if os.path.getsize(path) != expected["bytes"] or _sha256(path) != expected["sha256"]:
+            raise DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} "
+                            "expected, or another sha256): export again, or copy the bundle again")
+
+
+def _sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

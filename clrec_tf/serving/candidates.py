@@ -1,0 +1,71 @@
+"""The items that can be retrieved, encoded once, in the order of their popularity."""
+import dataclasses
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.errors import DataError
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.examples import Catalogue
+
+MAX_ID_LENGTH = 512  # characters; item_ids.npy has fixed-width rows, so one long id would widen them all
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """V items, the most clicked first: an item's position here is its row in the tower, the index and the bundle.
+
+    Attributes:
+      original_ids: [V], int64 or fixed-width str, distinct.
+      items: float32 [V,d], g(y) as histories use it, not normalized.
+      compared: float32 [V,d], g(y) as φ compares it: l2-normalized for the cosine.
+      titles: [V] str objects, or None.
+      item_numbers: int64 [V], the ids 1..V inside the data set.
+    """
+    original_ids: np.ndarray
+    items: np.ndarray
+    compared: np.ndarray
+    titles: Optional[np.ndarray]
+    item_numbers: np.ndarray
+
+
+def encode_candidates(model, encoder: Encoder, catalogue: Catalogue) -> Candidates:
+    """Encodes the catalogue.
+
+    Popularity order makes the answer to an empty history fall out of any search that breaks ties by position: all
+    scores are 0, so the most popular items come first.
+
+    Args:
+      model: a `CLRec`.
+      encoder: of this model.
+      catalogue: its row i is item i + 1.
+
+    Raises:
+      DataError: ids that repeat or cannot be stored in a line of text, or a vector that is not finite.
+    """
+    order = np.argsort(-catalogue.counts, kind="stable")
+    original_ids = _checked_ids(catalogue.original_ids[order])
+    items = encoder.item_vectors(catalogue.item_rows[order])
+    compared = model.score_vectors(tf.constant(items)).numpy()
+    bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
+    if len(bad):
+        raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item {original_ids[bad[0]]!r}: "
+                        "the checkpoint is spoiled, export an earlier one with --export_checkpoint")
+    titles = None if catalogue.titles is None else catalogue.titles[order]
+    return Candidates(original_ids, items, compared, titles, order + 1)
+
+
+def _checked_ids(ids):
+    """The ids as int64 or fixed-width strings, each of which is one non-empty line."""
+    distinct, counts = np.unique(ids, return_counts=True)
+    if len(distinct) < len(ids):
+        raise DataError(f"the catalogue has {len(ids) - len(distinct)} repeated item ids, such as "
+                        f"{distinct[np.argmax(counts)]!r}: prepare the data again")
+    if ids.dtype != object:
+        return ids
+    for text in ids:
+        if not 0 < len(text) <= MAX_ID_LENGTH or any(mark in text for mark in "\n\r\0"):
+            raise DataError(f"item id {text[:80]!r} cannot be exported: ids are 1 to {MAX_ID_LENGTH} characters without "
+                            "line breaks and zero bytes")
+    return ids.astype(str)

@@ -1,0 +1,127 @@
+"""Export: encode the catalogue, write tower and index, load them again, prove them, and only then show them."""
+import dataclasses
+import datetime
+import os
+import tempfile
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.atomic import new_folder
+from clrec_tf.config import ExportConfig
+from clrec_tf.data.schema import Schema, save_json
+from clrec_tf.errors import DataError, UserError
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.serving import bundle as bundle_lib
+from clrec_tf.serving.candidates import Candidates, encode_candidates
+from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
+from clrec_tf.serving.index import load_index, save_index
+from clrec_tf.serving.saved_model import UserTower, foreign_ops
+from clrec_tf.serving.tuning import build_index, recall_at_k
+
+PARITY = 1e-5  # largest difference between a loaded and a live user vector
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingFacts:
+    """Where the model comes from.
+
+    Attributes:
+      checkpoint_hash: sha256 over the checkpoint's files.
+      step: training steps done.
+      max_history: T.
+      run_config: settings of the training run.
+    """
+    checkpoint_hash: str
+    step: int
+    max_history: int
+    run_config: dict
+
+
+def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
+                  config: ExportConfig, facts: TrainingFacts) -> str:
+    """Publishes a new version atomically.
+
+    Args:
+      model: a `CLRec` with trained weights.
+      schema: of its data.
+      catalogue: of its data.
+      users: held-out users, on whom parity and recall are measured.
+      export_dir: folder of versions.
+      config: version, kind of index, recall demanded.
+      facts: about the training run.
+
+    Returns:
+      The version's folder.
+
+    Raises:
+      UserError: the version exists, the folder cannot be written, or a check of the bundle fails; nothing is left then.
+    """
+    folder = os.path.join(export_dir, str(_version(export_dir, config.export_version)))
+    encoder = Encoder(model, facts.max_history)
+    candidates = encode_candidates(model, encoder, catalogue)
+    held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, config.export_users)
+    k = min(config.recall_k, len(candidates.items))
+    index = build_index(config.index, candidates.compared, held_out.vectors, k, config.target_recall,
+                        model.similarity == "cosine")
+    with new_folder(folder, f"export_dir={export_dir}") as temporary:
+        _write(temporary, model, candidates, schema, index, facts)
+        measured = _measure(temporary, candidates, held_out, k, config.target_recall)
+        bundle_lib.write_manifest(temporary, dict(
+            version=int(os.path.basename(folder)), created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
+            items=len(candidates.items), dimension=int(candidates.items.shape[1]), similarity=model.similarity,
+            max_history=facts.max_history, uses_time=model.uses_time, titles=candidates.titles is not None,
+            index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=measured,
+            run_config=facts.run_config))
+        bundle_lib.load_bundle(temporary)
+    logging.info("published %s: %d items, %s index, %s", folder, len(candidates.items), index.kind, measured)
+    return folder
+
+
+def _version(export_dir, wanted):
+    if "://" in export_dir:
+        raise UserError(f"--export_dir={export_dir}: bundles are published by renaming a folder, which object stores "
+                        "cannot; export to a local folder and upload the version, saved_model.pb last")
+    if os.path.exists(os.path.join(export_dir, bundle_lib.MODEL_FILE)):
+        raise UserError(f"--export_dir={export_dir} is itself a version: give the folder that holds it")
+    taken = [int(name) for name in os.listdir(export_dir) if name.isdigit()] if os.path.isdir(export_dir) else []
+    if wanted in taken:
+        raise UserError(f"--export_version={wanted}: {export_dir}/{wanted} exists, and versions are never overwritten; "
+                        "choose another, or 0 for the next")
+    return wanted or max(taken, default=0) + 1
+
+
+def _write(folder, model, candidates: Candidates, schema, index, facts):
+    """Everything but the manifest."""
+    with tempfile.TemporaryDirectory() as scratch:
+        ids_file = os.path.join(scratch, "item_ids.txt")
+        with open(ids_file, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{item}\n" for item in candidates.original_ids)
+        UserTower(model, candidates, schema.id_type, facts.max_history, ids_file, facts.checkpoint_hash).save(folder)
+    np.save(os.path.join(folder, bundle_lib.IDS_FILE), candidates.original_ids, allow_pickle=False)
+    if candidates.titles is not None:
+        save_json(os.path.join(folder, bundle_lib.TITLES_FILE), candidates.titles.tolist())
+    save_index(os.path.join(folder, bundle_lib.INDEX_FOLDER), index, facts.checkpoint_hash)
+
+
+def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_recall) -> dict:
+    """Checks the tower and the index as loaded from the folder, and says how good they are."""
+    foreign = foreign_ops(os.path.join(folder, bundle_lib.MODEL_FILE))
+    if foreign:
+        raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
+    predict = tf.saved_model.load(folder).signatures["serving_default"]
+    served = np.concatenate([predict(**{name: tf.constant(value) for name, value in request.items()})[
+        "user_vectors"].numpy()[:, 0] for request in held_out.requests])
+    difference = float(np.abs(served - held_out.vectors).max())
+    if not difference <= PARITY:  # NaN compares false
+        raise DataError(f"loaded and live user vectors of {len(served)} users differ by up to {difference}, more than "
+                        f"{PARITY}: the model cannot be exported as it is")
+    index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
+    recall = recall_at_k(index, candidates.compared, served, k)
+    if recall < target_recall:
+        raise DataError(f"the index as loaded has recall@{k} = {recall:.4f}, --target_recall={target_recall} is demanded")
+    return {"users": len(served), "parity_difference": difference, "recall": recall, "recall_k": k}

@@ -1,0 +1,140 @@
+"""The query tower as a SavedModel of stock ops, for servers that have nothing but TensorFlow.
+
+Items were encoded once, so the tower needs no feature tables: a history becomes rows of the item matrix. An id outside
+the catalogue, which padding ("" or −1) is too, is removed before the last `max_history` clicks are taken, wherever it
+stands; so neither padding nor unknown items shift the positions of the others. This includes items that training knew
+only by a hash bucket. A history without a known item has the zero vector, which retrieves the most popular items with
+score 0.
+
+Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
+
+    serving_default  history [B,L] (+ timestamps [B,L], request_time [B])  ->  user_vectors [B,1,d], weights [B,1]
+    retrieve         the same + k [] int32, exclude [B,E]                  ->  ids [B,k], scores [B,k]
+    encode_items     ids [N]                                               ->  vectors [N,d], known [N]
+
+The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time.
+"""
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from clrec_tf.encoders.clicks import UNKNOWN_GAP
+from clrec_tf.encoders.clicks import time_gap
+from clrec_tf.serving.candidates import Candidates
+
+MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
+PADDING = {"int": -1, "string": ""}
+
+
+class UserTower(tf.Module):
+    """The query tower f and exact search over the catalogue.
+
+    Args:
+      model: a `CLRec`; its click and user encoders are shared, not copied.
+      candidates: the encoded catalogue.
+      id_type: "int" or "string", of original ids.
+      max_history: T, most recent known clicks used.
+      ids_file: text file with one original id per line in the candidates' order; becomes an asset.
+      checkpoint_hash: of the checkpoint the model was restored from; stays readable in the loaded model.
+    """
+
+    def __init__(self, model, candidates: Candidates, id_type: str, max_history: int, ids_file: str,
+                 checkpoint_hash: str):
+        super().__init__(name="user_tower")
+        # A method, not the model: what is tracked is saved, and the item tables must stay behind.
+        self._user_vectors = model.user_vectors
+        self.encoder_variables = [*model.click_encoder.variables, *model.user_encoder.variables]
+        self.uses_time, self.max_history, self.id_type = model.uses_time, max_history, id_type
+        self.id_dtype = tf.int64 if id_type == "int" else tf.string
+        self.checkpoint_hash = tf.Variable(checkpoint_hash, trainable=False, name="checkpoint_hash")
+        self.items = tf.Variable(candidates.items, trainable=False, name="items")
+        norms = tf.norm(candidates.items, axis=1)
+        # ⟨f, g⟩ times this is what φ compares: 1/|g| for the cosine, which saves a second matrix.
+        scales = tf.math.divide_no_nan(tf.norm(candidates.compared, axis=1), norms)
+        self.item_scales = tf.Variable(scales, trainable=False, name="item_scales")
+        self.original_ids = tf.Variable(tf.constant(candidates.original_ids, self.id_dtype), trainable=False,
+                                        name="original_ids")
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(
+                ids_file, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER,
+                vocab_size=len(candidates.items)), default_value=-1)
+
+    def positions(self, ids):
+        """Original ids of any shape -> int64 row of each in the item matrix; −1 where unknown."""
+        return self.table.lookup(tf.strings.as_string(ids) if self.id_type == "int" else ids)
+
+    def encode_users(self, history, timestamps=None, request_time=None):
+        """history [B,L], timestamps [B,L] and request_time [B] seconds -> user vectors [B,d]."""
+        positions = self.positions(history)
+        known = positions >= 0
+        # The width is T whatever L is, so a result cannot depend on how far a batch was padded.
+        recent = lambda values, default: tf.ragged.boolean_mask(values, known)[:, -self.max_history:].to_tensor(
+            default, shape=[None, self.max_history])
+        mask = recent(known, False)
+        items = tf.gather(self.items, recent(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
+        gaps = None
+        if self.uses_time:
+            tf.debugging.assert_equal(tf.shape(timestamps), tf.shape(history), "timestamps and history differ in shape")
+            request = request_time[:, None]
+            gaps = recent(tf.where((timestamps > 0) & (request > 0), time_gap(request, timestamps),
+                                   tf.constant(UNKNOWN_GAP, tf.int64)), UNKNOWN_GAP)
+        users = self._user_vectors(items, mask, gaps)
+        return tf.where(tf.reduce_any(mask, axis=1, keepdims=True), users, tf.zeros_like(users))
+
+    def predict(self, history, timestamps=None, request_time=None):
+        """`serving_default`; one vector per user with weight 1."""
+        users = self.encode_users(history, timestamps, request_time)
+        return {"user_vectors": users[:, None, :], "weights": tf.ones_like(users[:, :1])}
+
+    def retrieve(self, history, k, exclude, timestamps=None, request_time=None):
+        """`retrieve`: the k items of highest score, the more popular first among equals, by exact search.
+
+        Takes B·V·4 bytes for the scores. Where fewer than k candidates remain, ids end in "" or −1 and scores in −inf.
+        """
+        tf.debugging.assert_positive(k, "k must be at least 1")
+        tf.debugging.assert_less_equal(k, MAX_RETRIEVED, f"k must be at most {MAX_RETRIEVED}")
+        users = self.encode_users(history, timestamps, request_time)
+        scores = tf.matmul(users, self.items, transpose_b=True) * self.item_scales
+        excluded = self.positions(exclude)
+        places = tf.where(excluded >= 0)  # [M,2]: user, column
+        places = tf.stack([places[:, 0], tf.gather_nd(excluded, places)], axis=1)
+        scores = tf.tensor_scatter_nd_update(scores, places, tf.fill([tf.shape(places)[0]], float("-inf")))
+        # Equal scores come in the order of rows (which top_k guarantees), which is that of popularity.
+        scores, rows = tf.math.top_k(scores, tf.minimum(k, self.items.shape[0]))
+        padding = tf.constant(PADDING[self.id_type], self.id_dtype)
+        ids = tf.where(tf.math.is_inf(scores), padding, tf.gather(self.original_ids, rows))
+        missing = [[0, 0], [0, k - tf.shape(scores)[1]]]
+        return {"ids": tf.pad(ids, missing, constant_values=padding),
+                "scores": tf.pad(scores, missing, constant_values=float("-inf"))}
+
+    def encode_items(self, ids):
+        """`encode_items`: vectors as φ compares them, zeros where an id is unknown."""
+        positions = self.positions(ids)
+        known, rows = positions >= 0, tf.maximum(positions, 0)
+        scales = tf.gather(self.item_scales, rows) * tf.cast(known, tf.float32)
+        return {"vectors": tf.gather(self.items, rows) * scales[:, None], "known": known}
+
+    def save(self, folder: str) -> None:
+        """Writes the SavedModel with its three signatures into `folder`."""
+        user = {"history": tf.TensorSpec([None, None], self.id_dtype, "history")}
+        if self.uses_time:
+            user["timestamps"] = tf.TensorSpec([None, None], tf.int64, "timestamps")
+            user["request_time"] = tf.TensorSpec([None], tf.int64, "request_time")
+        search = dict(k=tf.TensorSpec([], tf.int32, "k"), exclude=tf.TensorSpec([None, None], self.id_dtype, "exclude"))
+        signatures = {
+            "serving_default": tf.function(self.predict).get_concrete_function(**user),
+            "retrieve": tf.function(self.retrieve).get_concrete_function(**user, **search),
+            "encode_items": tf.function(self.encode_items).get_concrete_function(
+                ids=tf.TensorSpec([None], self.id_dtype, "ids"))}
+        tf.saved_model.save(self, folder, signatures)
+
+
+def foreign_ops(saved_model_file: str) -> list[str]:
+    """Ops of a saved_model.pb that a stock C++ runtime lacks: those of custom libraries (">" in the name) and Python."""
+    model = saved_model_pb2.SavedModel()
+    with open(saved_model_file, "rb") as file:
+        model.ParseFromString(file.read())
+    ops = set()
+    for graph in (meta.graph_def for meta in model.meta_graphs):
+        ops |= {node.op for node in graph.node}
+        ops |= {node.op for function in graph.library.function for node in function.node_def}
+    return sorted(op for op in ops if ">" in op or "PyFunc" in op)
