@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from clrec_tf.data import examples
 from clrec_tf.data import schema as schema_lib
@@ -70,6 +71,25 @@ def test_log_without_time_stamps_keeps_its_order(tmp_path):
     assert schema_lib.load_schema(data_dir).id_type == "int"
 
 
+def test_ties_of_time_keep_the_order_of_the_file(tmp_path):
+    items = np.random.default_rng(0).integers(0, 1000, 5000)
+    text = "user_id,item_id,timestamp\n" + "".join(f"u,{item},{click // 2000}\n" for click, item in enumerate(items))
+    data_dir = prepared_data.prepare_text(tmp_path, text, oov_buckets=1)
+    original = {record["item_id"][0]: int(record["original_id"][0])
+                for record in prepared_data.read_split(data_dir, "catalogue")}
+    train, = prepared_data.read_split(data_dir, "train")
+    assert [original[item] for item in train["item_id"]] == items[:-2].tolist()
+
+
+def test_features_in_the_log_are_those_first_seen_in_time(tmp_path):
+    text = "user_id,item_id,timestamp,kind\nu,a,9,late\nu,a,1,\nu,a,3,early\nu,b,4,late\n"
+    data_dir = prepared_data.prepare_text(tmp_path, text, min_train_length=1, feature_columns=("kind",),
+                                          feature_oov_buckets=0)
+    # Trained on: a a, of kind early; `late` is no value of the vocabulary.
+    assert schema_lib.load_schema(data_dir).features == (schema_lib.Feature("kind", 2, 1, 1),)
+    assert prepared_data.read_split(data_dir, "train")[0]["f:kind"] == [1, 1]
+
+
 def test_titles_and_dense_vectors(tmp_path):
     np.savez(tmp_path / "v.npz", ids=np.array(["b", "unused"]), vectors=np.array([[1.0, 2.0], [9.0, 9.0]]))
     (tmp_path / "i.tsv").write_text("item_id\ttitle\na\tCafé\n")
@@ -111,6 +131,10 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
     first, again, other = (prepared_data.prepare_text(tmp_path, many_users(25), seed, name, min_train_length=1)
                            for seed, name in ((1, "a"), (1, "b"), (2, "c")))
     assert shard_bytes(first) == shard_bytes(again)
+    for path in schema_lib.load_manifest(first).paths(first, "train"):
+        # Keys in canonical order, so that equality does not depend on the process.
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            assert tf.train.Example.FromString(record).SerializeToString(deterministic=True) == record
     key = lambda record: record["user_id"]
     left, right = (prepared_data.read_split(folder, "train") for folder in (first, other))
     assert left != right and sorted(left, key=key) == sorted(right, key=key)

@@ -36,8 +36,8 @@ def logs(draw):
     items = draw(st.lists(IDS, min_size=1, max_size=5, unique=True))
     users = draw(st.lists(IDS, min_size=1, max_size=4, unique=True))
     kinds = {item: draw(st.sampled_from(["", "x", "y"])) for item in items}
-    rows = draw(st.lists(st.tuples(st.sampled_from(users), st.sampled_from(items), st.integers(0, 4 * DAY)),
-                         min_size=1, max_size=25))
+    seconds = st.integers(0, 4 * DAY) | st.sampled_from([0, DAY, 2 * DAY])  # with ties
+    rows = draw(st.lists(st.tuples(st.sampled_from(users), st.sampled_from(items), seconds), min_size=1, max_size=25))
     return [(*row, kinds[row[1]]) for row in rows]
 
 
