@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.data.schema import Feature, Manifest, Schema, Shard
+from clrec_tf.data.schema import Feature, Manifest, Schema, Shard, load_manifest, load_schema
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
+from prepared_data import prepare_text
 
 SCHEMA = Schema(
     num_items=4, item_rows=6, features=(Feature("brand", 5, 1, 4), Feature("tags", 9, 2, 8)), content_width=0,
@@ -177,3 +178,26 @@ def test_values_against_the_schema(tmp_path, bad, problem):
 def test_nobody_to_evaluate(tmp_path, shards):
     with pytest.raises(DataError, match="no user to evaluate in its part 'test'"):
         read_evaluation_set(str(tmp_path), "test", SCHEMA, write(tmp_path, **shards))
+
+
+def test_a_prepared_log_is_read_back(tmp_path):
+    rng = np.random.default_rng(9)
+    log = {user: (rng.permutation(12)[:9] + 100).tolist() for user in range(12)}  # all 12 items in training
+    rows = [f"{user},{one},{1000 * click},b{one % 3}" for user, items in log.items() for click, one in enumerate(items)]
+    data_dir = prepare_text(tmp_path, "\n".join(["user_id,item_id,timestamp,brand", *rows, ""]),
+                            feature_columns=("brand",))
+    schema, manifest = load_schema(data_dir), load_manifest(data_dir)
+    catalogue = read_catalogue(data_dir, schema, manifest)
+    users = read_evaluation_set(data_dir, "test", schema, manifest)
+    original = dict(zip(catalogue.item_rows[:, 0].tolist(), map(int, catalogue.original_ids)))
+    features = {one: row for one, row in zip(original.values(), catalogue.item_rows[:, 1:].tolist())}
+    read_back = []
+    for row in range(users.num_users):
+        clicks = users.history_ids[users.history_splits[row]:users.history_splits[row + 1]].tolist()
+        read_back.append([original[one] for one in clicks + [users.next_clicks[row]]])
+        histories = users.histories(row, row + 1, 10)
+        assert histories.item_rows[0, :8, 1:].tolist() == [features[original[one]] for one in clicks]
+        assert histories.time_gaps[0].tolist() == [1000 * gap for gap in range(8, 0, -1)] + [-1, -1]
+    assert sorted(read_back) == sorted(log.values())
+    train_clicks = [one for items in log.values() for one in items[:-2]]
+    assert catalogue.counts.tolist() == [train_clicks.count(one) for one in original.values()]
