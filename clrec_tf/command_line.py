@@ -1,5 +1,6 @@
 """The door of every command: flags from the dataclasses of ``config``, errors to exit codes. Only reader of FLAGS."""
 import dataclasses
+import logging as std_logging
 import os
 import sys
 import typing
@@ -58,6 +59,11 @@ def _log_unused(used: typing.Sequence[str]):
         logging.info("flags given that this command does not use: %s", " ".join(unused))
 
 
+def _only_ours(record) -> bool:
+    """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown."""
+    return record.levelno > std_logging.INFO or os.sep + "clrec_tf" + os.sep in record.pathname
+
+
 def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: typing.Sequence[str], usage: str):
     """Runs one command.
 
@@ -71,6 +77,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
     def guarded(argv):
         logging.use_absl_handler()
         logging.set_verbosity(logging.INFO)
+        logging.get_absl_handler().addFilter(_only_ours)
         try:
             if len(argv) > 1:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")

@@ -131,7 +131,7 @@ class ModelConfig(_Checked):
 class TrainConfig(_Checked):
     """The training loop."""
     stages: tuple[str, ...] = setting(("train",), "What one call does, in order, of: generate, prepare, train, evaluate, "
-                                                  "export, show. Finished stages are not repeated.")
+                                                  "export, show. generate, prepare and train leave alone what is complete.")
     batch_size: int = setting(256, "Examples B per step.", lower=1)
     epochs: int = setting(1, "Passes over the training data.", lower=0)
     target_mode: str = setting("last", "last: a sequence's last click is the target. sliding: every click after the first is, "
@@ -174,6 +174,7 @@ class EvaluateConfig(_Checked):
     candidate_sets: tuple[str, ...] = setting(("full", "pop100", "uniform100"), "Candidate sets, of full, pop100, "
                                                                                 "uniform100.")
     max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
+    untrained: bool = setting(False, "Also evaluate the model with its initial values, as a baseline.")
 
 
 @dataclasses.dataclass(frozen=True)

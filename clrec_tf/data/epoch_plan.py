@@ -77,7 +77,7 @@ class EpochPlan:
 
     def epoch_ends(self, epochs: int) -> list[int]:
         """Steps done at the end of each epoch."""
-        return list(np.cumsum([self.steps(epoch) for epoch in range(epochs)], dtype=int))
+        return np.cumsum([self.steps(epoch) for epoch in range(epochs)], dtype=int).tolist()
 
     def remaining(self, step: int, epochs: int) -> list[Pool]:
         """Pools from one step on; the first may have been begun."""

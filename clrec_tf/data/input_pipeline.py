@@ -14,8 +14,9 @@ def example_spec(schema: schema_lib.Schema) -> dict:
     """Parsing spec of sequence Examples; every list is ragged."""
     ints = ["user_id", "target_count", "item_id"] + [feature.key for feature in schema.features]
     ints += ["timestamp"] if schema.has_timestamps else []
-    spec = {name: tf.io.RaggedFeature(tf.int64) for name in ints}
-    return {**spec, "weight": tf.io.RaggedFeature(tf.float32)}
+    ragged = lambda dtype: tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+    spec = {name: ragged(tf.int64) for name in ints}
+    return {**spec, "weight": ragged(tf.float32)}
 
 
 def _check(condition, message, files):

@@ -19,6 +19,7 @@ from clrec_tf.evaluation.sampled_negatives import sample_negatives
 METRICS_FILE = "metrics.json"
 CANDIDATE_SETS = ("full", "pop100", "uniform100")
 MOST_POPULAR = "most_popular/"
+UNTRAINED = "untrained/"  # the model with its initial values, where an evaluation includes it
 
 
 def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluation_set: EvaluationSet,
@@ -150,13 +151,15 @@ def _named_histogram(name, recommended, counts):
 
 
 def metrics_table(result: dict, model_name: str = "model") -> str:
-    """The metrics as text: one line each, the model beside most-popular and the model's bootstrap interval."""
-    lines = [("", model_name, "most popular", "95 % interval")]
+    """The metrics as text: one line each, the model beside its references and its bootstrap interval."""
+    references = {prefix: title for prefix, title in ((MOST_POPULAR, "most popular"), (UNTRAINED, "untrained"))
+                  if any(name.startswith(prefix) for name in result)}
+    lines = [("", model_name, *references.values(), "95 % interval")]
     for name, value in result.items():
-        if name.startswith((MOST_POPULAR, "truth/", "degree_histogram")) or name.endswith(("/low", "/high")):
+        if name.startswith((MOST_POPULAR, UNTRAINED, "truth/", "degree_histogram")) or name.endswith(("/low", "/high")):
             continue
         interval = [result.get(f"{name}/{bound}") for bound in ("low", "high")]
-        lines.append((name, _text(value), _text(result.get(MOST_POPULAR + name)),
+        lines.append((name, _text(value), *(_text(result.get(prefix + name)) for prefix in references),
                       f"{interval[0]:.4f} – {interval[1]:.4f}" if None not in interval else ""))
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join([line[0].ljust(widths[0])] + [

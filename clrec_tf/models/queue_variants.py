@@ -29,6 +29,17 @@ class _Variant(tf.Module):
         ids = self.queue.read(handles, "item")[:fill, 0]
         return {"queue_fill": tf.cast(fill, tf.float32), "queue_duplicate_rate": duplicate_rate(ids)}
 
+    def prefill(self, batches):
+        """Fills the queue with the targets of batches, encoded by the model as it is, until it is full."""
+        handles = self.handles()
+        for batch in batches:
+            if int(self.queue.fill(handles)) == self.queue.capacity:
+                break
+            fields = {"item": batch["target"], "owner": batch["user_id"]}
+            if "vector" in self.queue.specs:
+                fields["vector"] = self.model.score_vectors(self.model.item_vectors(batch["target"]))
+            self.queue.enqueue(handles, batch["weight"] > 0, **fields)
+
     def _logits(self, users, items):
         return contrastive.pairwise_logits(users, items, self.model.temperature)
 

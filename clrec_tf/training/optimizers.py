@@ -65,8 +65,8 @@ class _SparseAdam(tf.keras.optimizers.Adam):
             super().update_step(gradient, variable)
             return
         step = tf.cast(self.iterations + 1, variable.dtype)
-        rate = tf.cast(self.learning_rate, variable.dtype)
-        rate *= tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
+        correction = tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
+        rate = tf.cast(self.learning_rate, variable.dtype) * correction
         slot = self._index_dict[self._var_key(variable)]
         momentum, velocity, rows = self._momentums[slot], self._velocities[slot], gradient.indices
         new_momentum = self.beta_1 * tf.gather(momentum, rows) + (1 - self.beta_1) * gradient.values

@@ -1,0 +1,55 @@
+"""Vectors of all items and of evaluated users from a model, in chunks."""
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+
+CHUNK_ITEMS = 8192
+CHUNK_USERS = 512
+
+
+class Encoder:
+    """Compiled towers of one model; built once, since each new one is traced anew.
+
+    Args:
+      model: a `CLRec`.
+      max_history: T, clicks that the query tower sees.
+    """
+
+    def __init__(self, model, max_history: int):
+        self._model, self._max_history = model, max_history
+        width, ids = model.item_encoder.item_width, tf.int64
+        self._items = tf.function(self._encode_items, input_signature=[tf.TensorSpec([None, width], ids)])
+        self._users = tf.function(self._encode_users, input_signature=[
+            tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
+            tf.TensorSpec([None, max_history], ids)])
+
+    def _encode_items(self, rows):
+        return self._model.item_vectors(rows)
+
+    def _encode_users(self, rows, mask, gaps):
+        width, dim = self._model.item_encoder.item_width, self._model.item_encoder.dim
+        items = self._model.item_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
+        items = tf.reshape(items, [-1, self._max_history, dim])
+        return self._model.user_vectors(items, mask, gaps)
+
+    def item_vectors(self, item_rows: np.ndarray) -> np.ndarray:
+        """Item rows [V,C'] with C' ≥ C columns -> g [V,D] float32, not normalized."""
+        width = self._model.item_encoder.item_width
+        return np.concatenate([
+            self._items(tf.constant(item_rows[start:start + CHUNK_ITEMS, :width], tf.int64)).numpy()
+            for start in range(0, len(item_rows), CHUNK_ITEMS)])
+
+    def compared_items(self, item_rows: np.ndarray) -> np.ndarray:
+        """The same, as compared with user vectors: normalized for the cosine."""
+        return self._model.score_vectors(tf.constant(self.item_vectors(item_rows))).numpy()
+
+    def user_vectors(self, users: EvaluationSet) -> np.ndarray:
+        """f(x) [U,D] float32 of every user, ready to be compared."""
+        vectors = []
+        for start in range(0, users.num_users, CHUNK_USERS):
+            histories = users.histories(start, min(start + CHUNK_USERS, users.num_users), self._max_history)
+            vectors.append(self._users(
+                tf.constant(histories.item_rows, tf.int64), tf.constant(histories.mask),
+                tf.constant(histories.time_gaps, tf.int64)).numpy())
+        return np.concatenate(vectors)

@@ -1,0 +1,49 @@
+"""One held-out user as a person would look at it: what was clicked before, what is retrieved, what was clicked next."""
+import os
+
+import numpy as np
+
+from clrec_tf.config import Config
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.evaluation.examples import read_catalogue
+from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.serving.bundle import load_bundle
+from clrec_tf.serving.retrieval import Retriever
+from clrec_tf.serving.user_requests import UserRequest
+
+SHOWN_HISTORY = 10
+
+
+def show(config: Config) -> str:
+    """Retrieves for a random user of --eval_split from the exported bundle; prints and returns the text."""
+    data_dir = config.paths.data_dir
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    catalogue = read_catalogue(data_dir, schema, manifest)
+    user = read_evaluation_set(data_dir, config.evaluate.eval_split, schema, manifest, 1, config.paths.seed)
+    bundle = load_bundle(config.paths.export_dir or os.path.join(config.paths.workdir, "export"))
+    history = [catalogue.original_ids[i - 1] for i in user.history_ids if 0 < i <= schema.num_items]
+    known = (user.history_ids > 0) & (user.history_ids <= schema.num_items)
+    times = None if user.history_times is None else user.history_times[known].tolist()
+    request_time = None if user.request_times is None else int(user.request_times[0])
+    request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time)
+    retrieved = Retriever(bundle, config.retrieve.k, config.evaluate.filter_seen)([request])[0][0].entries()
+    titles = dict(zip(map(_plain, catalogue.original_ids), catalogue.titles if catalogue.titles is not None else []))
+    next_item = int(user.next_clicks[0])
+    target = _plain(catalogue.original_ids[next_item - 1]) if 0 < next_item <= schema.num_items else None
+    lines = [f"history of user {request.user_id}, latest {min(SHOWN_HISTORY, len(history))} of {len(history)} clicks:"]
+    lines += [f"    {_named(item, titles)}" for item in request.history[-SHOWN_HISTORY:]]
+    lines += [f"clicked next: {_named(target, titles) if target is not None else 'an item outside the vocabulary'}",
+              f"retrieved, top {config.retrieve.k}:"]
+    lines += [f"    {score:.3f}  {_named(item, titles)}{'   <- clicked next' if item == target else ''}"
+              for item, score in zip(retrieved["ids"], retrieved["scores"])]
+    text = "\n".join(lines)
+    print(text)
+    return text
+
+
+def _plain(original_id):
+    return int(original_id) if isinstance(original_id, np.integer) else str(original_id)
+
+
+def _named(item, titles):
+    return f"{item}  {titles[item]}" if titles.get(item) else str(item)

@@ -1,0 +1,92 @@
+"""python -m clrec_tf.train: trains CLRec on a prepared data set, or with --stages the whole way from log to index.
+
+  python -m clrec_tf.train --data_dir=DATA --workdir=RUN --epochs=5
+  python -m clrec_tf.train --flagfile=configs/quickstart.flags
+
+A run that was stopped or killed goes on from its last checkpoint when the same command is given again. Exit codes:
+0 complete, 2 bad input, 75 stopped by SIGTERM after saving a checkpoint."""
+import dataclasses
+import os
+
+from absl import logging
+
+from clrec_tf import command_line
+from clrec_tf.config import Config
+from clrec_tf.config import require
+from clrec_tf.errors import UserError
+
+STAGES = ("generate", "prepare", "train", "evaluate", "export", "show")
+LOG_FOLDER = "log"
+
+
+def run_stages(config: Config) -> int:
+    """Runs the stages of --stages in their natural order; returns the exit code of the first that does not end with 0."""
+    stages = config.train.stages
+    unknown = [stage for stage in stages if stage not in STAGES]
+    if unknown or not stages:
+        raise UserError(f"--stages={','.join(stages)}: choose from {','.join(STAGES)}")
+    for stage in (stage for stage in STAGES if stage in stages):
+        if len(stages) > 1:
+            logging.info("stage %s", stage)
+        if stage == "generate":
+            config = generated(config)
+        elif code := run_stage(stage, config):
+            return code
+    return 0
+
+
+def generated(config: Config) -> Config:
+    """Writes the generated click log beside --data_dir, unless it is there, and points prepare to it."""
+    from clrec_tf.data import world  # pylint: disable=import-outside-toplevel
+    data_dir = require(config.paths.data_dir, "data_dir", "the generated log is written beside it").rstrip("/")
+    if config.prepare.input:
+        raise UserError(f"--input={config.prepare.input} together with the stage generate: leave one of them out")
+    folder = f"{data_dir}-{LOG_FOLDER}"
+    log = os.path.join(folder, world.CLICKS_FILE)
+    if not os.path.exists(os.path.join(data_dir, "manifest.json")) or not os.path.exists(log):
+        log = world.generate(config.world, config.paths.seed, folder)
+        logging.info("generated %s", log)
+    prepare = dataclasses.replace(
+        config.prepare, format="columns", input=log, item_features=os.path.join(folder, world.ITEMS_FILE),
+        feature_columns=config.prepare.feature_columns or ("category", "seller"))
+    return dataclasses.replace(config, prepare=prepare)
+
+
+def run_stage(stage: str, config: Config) -> int:
+    """One stage; imports are made here so that each loads only what it needs."""
+    # pylint: disable=import-outside-toplevel
+    if stage == "prepare":
+        from clrec_tf.prepare import prepare
+        prepare(config)
+    elif stage == "train":
+        return train(config)
+    elif stage == "evaluate":
+        from clrec_tf.evaluate import evaluate
+        evaluate(config)
+    elif stage == "export":
+        from clrec_tf.export import export
+        print(export(config))
+    else:
+        from clrec_tf.show import show
+        show(config)
+    return 0
+
+
+def train(config: Config) -> int:
+    """The stage train on this machine; returns the exit code."""
+    import tensorflow as tf
+    from clrec_tf.training.loop import train as train_loop
+    from clrec_tf.training.runtime import LocalRuntime
+    if config.train.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(config.train.threads)
+    return train_loop(config, LocalRuntime())
+
+
+def main(config: Config) -> int:
+    """Runs the command."""
+    return run_stages(config)
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("paths", "world", "prepare", "model", "train", "evaluate", "export", "retrieve"),
+                     usage=__doc__)

@@ -1,0 +1,99 @@
+"""The training loop, one for local and cluster: calls of several steps, and between them reports, validations and
+checkpoints. What it loops over is put together in ``setup``."""
+import bisect
+
+from absl import logging
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.training.reporter import Reporter
+from clrec_tf.training.setup import set_up
+from clrec_tf.training.stop_signals import StopSignals
+from clrec_tf.training.validation import note_validation
+
+
+def train(config: Config, runtime) -> int:
+    """Trains to the last epoch, from the latest checkpoint if there is one.
+
+    Args:
+      config: settings.
+      runtime: where calls run, see ``runtime``.
+
+    Returns:
+      0 when training is complete, else the exit code of the signal that ended it.
+
+    Raises:
+      UserError: settings, data or disk at fault; the last checkpoint stands.
+    """
+    run = set_up(config, runtime)
+    progress, settings = run.progress, config.train
+    if progress.finished and progress.step >= run.total_steps:
+        logging.info("the training in --workdir=%s is complete at step %d", config.paths.workdir, progress.step)
+        return 0
+    reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
+    iterator = runtime.dataset(run.dataset)
+    with StopSignals() as stop:
+        while not progress.finished:
+            steps = steps_to_next_event(progress.step, run, settings)
+            result = run_call(run, runtime, iterator, steps, config)
+            progress.step += steps
+            check_finite(progress, result, steps, settings.max_nonfinite_steps)
+            reporter.add(progress.step, steps, result)
+            if progress.step in run.validation_steps and progress.step > progress.last_validation_step:
+                progress.finished = validate(run, reporter, settings)
+            progress.finished = progress.finished or progress.step >= run.total_steps
+            if progress.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
+                run.checkpoints.save()
+                reporter.restart_clock()
+            if stop.exit_code and not progress.finished:
+                logging.info("stopped by a signal at step %d; run the same command to go on", progress.step)
+                break
+    reporter.close()
+    return 0 if progress.finished else stop.exit_code
+
+
+def steps_to_next_event(step: int, run, settings) -> int:
+    """Steps of the next call: at most `steps_per_call`, and not past a log line, checkpoint, validation or the end."""
+    ends = [step + settings.steps_per_call, run.total_steps]
+    ends += [(step // every + 1) * every for every in (settings.log_every_steps, settings.checkpoint_every_steps)]
+    ends += run.validation_steps[bisect.bisect_right(run.validation_steps, step):][:1]
+    return min(ends) - step
+
+
+def run_call(run, runtime, iterator, steps, config):
+    """One call; an error of the input pipeline becomes one that names the shard."""
+    try:
+        return runtime.fetch(runtime.schedule(run.call, (iterator, tf.constant(steps, tf.int64))))
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.OutOfRangeError
+            ) as error:
+        message = str(error.message)
+        if isinstance(error, tf.errors.InvalidArgumentError) and "damaged training data" not in message:
+            raise
+        schema_lib.load_manifest(config.paths.data_dir, "sha256")  # names the shard that changed, if one did
+        raise DataError(f"reading --data_dir={config.paths.data_dir} failed: {message[:600]}") from error
+
+
+def check_finite(progress, result, steps, limit):
+    """Counts steps skipped for NaN or infinity; `UserError` after too many in a row."""
+    trailing = int(result["trailing_skipped"])
+    progress.skipped_steps += int(result["skipped"])
+    progress.trailing_skipped = progress.trailing_skipped + steps if trailing == steps else trailing
+    if progress.trailing_skipped > limit:
+        raise UserError(f"loss or gradient was NaN or infinite in {progress.trailing_skipped} steps in a row up to step "
+                        f"{progress.step} (--max_nonfinite_steps={limit}); the last checkpoint is from before. Lower "
+                        f"--learning_rate, raise --temperature or --warmup_steps, or look for extreme values in the data")
+
+
+def validate(run, reporter, settings) -> bool:
+    """Scores the model, keeps it if it is the best; returns whether training should stop."""
+    metrics = run.validator.metrics()
+    reporter.write(run.progress.step, {
+        f"valid/{name}": value for name, value in metrics.items() if name.startswith(("hr@", "ndcg@", "recall@", "mrr/"))})
+    best, stop = note_validation(run.progress, metrics[settings.validation_metric], settings.early_stopping_patience)
+    if best:
+        run.checkpoints.save_best()
+    reporter.restart_clock()
+    return stop

@@ -1,0 +1,94 @@
+"""What a person or a program sees of a training: metrics.jsonl, TensorBoard summaries, a progress bar or log lines."""
+import json
+import os
+import sys
+import time
+
+from absl import logging
+import tensorflow as tf
+import tqdm
+
+METRICS_LOG = "metrics.jsonl"
+SUMMARIES_FOLDER = "summaries"
+
+
+class Reporter:
+    """Collects the sums of calls and writes means every `log_every` steps.
+
+    Args:
+      workdir: folder of the run.
+      first_step: steps already done; rows of metrics.jsonl after it, from a killed run, are dropped.
+      total_steps: for the progress bar.
+      log_every: steps between rows.
+    """
+
+    def __init__(self, workdir, first_step, total_steps, log_every):
+        self._log_every, self._total = log_every, total_steps
+        path = os.path.join(workdir, METRICS_LOG)
+        _drop_rows_after(path, first_step)
+        self._file = open(path, "a", encoding="utf-8")
+        self._summaries = tf.summary.create_file_writer(os.path.join(workdir, SUMMARIES_FOLDER))
+        self._bar = tqdm.tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty(),
+                              dynamic_ncols=True)
+        self._reset()
+
+    def _reset(self):
+        self._sums, self._steps, self._start = {}, 0, time.perf_counter()
+
+    def add(self, step, steps, result):
+        """Takes the result of one call of `steps` steps that ended at `step`."""
+        self._bar.update(steps)
+        self._steps += steps
+        for name in ("loss", "gradient_norm", "examples", "skipped"):
+            self._sums[name] = self._sums.get(name, 0.0) + float(result[name])
+        if step % self._log_every == 0 or step == self._total:
+            good = max(1.0, self._steps - self._sums["skipped"])
+            seconds = time.perf_counter() - self._start
+            row = {"loss": self._sums["loss"] / good, "gradient_norm": self._sums["gradient_norm"] / good,
+                   "skipped_steps": self._sums["skipped"], "examples_per_second": self._sums["examples"] / seconds}
+            row.update({name: float(result[name]) for name in result if name.startswith("queue_")})
+            self.write(step, row)
+            self._reset()
+
+    def write(self, step, row):
+        """One row: {name: number} at a step."""
+        self._file.write(json.dumps({"step": step, **row}) + "\n")
+        self._file.flush()
+        with self._summaries.as_default():
+            for name, value in row.items():
+                if isinstance(value, (int, float)):
+                    tf.summary.scalar(name, value, step=step)
+        self._summaries.flush()
+        text = " ".join(f"{name}={value:.5g}" for name, value in row.items() if isinstance(value, (int, float)))
+        if self._bar.disable:
+            logging.info("step %d/%d %s", step, self._total, text)
+        else:
+            self._bar.set_postfix_str(text[:90])
+
+    def restart_clock(self):
+        """Leaves validation and checkpoints out of examples per second."""
+        self._start = time.perf_counter() if not self._steps else self._start
+
+    def close(self):
+        """Closes files and bar."""
+        self._bar.close()
+        self._file.close()
+        self._summaries.close()
+
+
+def _drop_rows_after(path, step):
+    """Keeps rows up to a step; a half-written last line goes too."""
+    if not os.path.exists(path):
+        return
+    kept = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line)
+            except (ValueError, KeyError):
+                continue
+    temporary = f"{path}.tmp-{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(kept)
+    os.replace(temporary, path)

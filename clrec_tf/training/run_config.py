@@ -1,0 +1,72 @@
+"""The record of a run, config.json in its workdir: what it was started with, and whether it may go on."""
+import dataclasses
+import json
+import os
+import platform
+from importlib import metadata
+
+from clrec_tf import config as config_lib
+from clrec_tf.data.schema import save_json
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+
+CONFIG_FILE = "config.json"
+PACKAGES = ("tensorflow", "tf-keras", "numpy", "scann", "polars")
+
+# What decides the order of the data or the shape of the state; the rest (epochs, learning rate, …) may change.
+_FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
+
+
+def versions() -> dict:
+    """Versions of Python and of the packages that matter."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
+    """Writes config.json."""
+    save_json(os.path.join(workdir, CONFIG_FILE),
+              {**dataclasses.asdict(config), "schema_hash": schema_hash, "versions": versions()})
+
+
+def load(workdir: str) -> dict:
+    """Reads config.json; `UserError` where there is no run."""
+    path = os.path.join(workdir, CONFIG_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError as error:
+        raise UserError(f"--workdir={workdir} holds no run (no {CONFIG_FILE}): run python -m clrec_tf.train first"
+                        ) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not readable JSON ({error})") from error
+
+
+def saved_model_config(saved: dict) -> config_lib.ModelConfig:
+    """The model settings of a run."""
+    return config_lib.section_from_dict(config_lib.ModelConfig, saved["model"])
+
+
+def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> None:
+    """`UserError` where a run was trained on other data."""
+    if saved["schema_hash"] != schema_hash:
+        raise UserError(f"--data_dir={data_dir} (schema {schema_hash[:12]}) is not the data set that --workdir={workdir} "
+                        f"was trained on (schema {saved['schema_hash'][:12]}): use that one, or another --workdir")
+
+
+def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) -> None:
+    """`UserError`, naming flag and both values, where a run cannot go on with these settings."""
+    workdir = config.paths.workdir
+    check_schema(saved, schema_hash, config.paths.data_dir, workdir)
+    now = json.loads(json.dumps(dataclasses.asdict(config)))
+    pairs = [("model", name) for name in now["model"]] + [("train", name) for name in _FIXED_TRAIN] + [("paths", "seed")]
+    for section, name in pairs:
+        before, after = saved[section].get(name), now[section][name]
+        if before != after:
+            raise UserError(f"--{name}={after} differs from {before}, with which the run in --workdir={workdir} was "
+                            f"started: give the old value to go on, or another --workdir to start anew")

@@ -1,0 +1,102 @@
+"""Puts a training together: data, model, queue, optimizer, checkpoints, and the step to go on from."""
+import dataclasses
+import os
+from typing import Callable, Optional
+
+from absl import logging
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.config import require
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.models.build import build_model
+from clrec_tf.models.build import load_content
+from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.training import run_config
+from clrec_tf.training.checkpoints import Checkpoints
+from clrec_tf.training.checkpoints import Progress
+from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.step import make_train_call
+from clrec_tf.training.validation import Validator
+from clrec_tf.training.validation import validation_steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What the loop needs.
+
+    Attributes:
+      call: `call(iterator, steps)`, see ``step``.
+      dataset: makes the batches from the current step on.
+      progress: where the training stands.
+      checkpoints: saves it.
+      validator: None without validation.
+      total_steps: of all epochs.
+      validation_steps: steps after which to validate, ascending.
+    """
+    call: Callable
+    dataset: Callable
+    progress: Progress
+    checkpoints: Checkpoints
+    validator: Optional[Validator]
+    total_steps: int
+    validation_steps: list[int]
+
+
+def set_up(config: Config, runtime) -> Run:
+    """Builds or restores the run in --workdir.
+
+    Raises:
+      UserError: flags that are missing or contradict each other, the data or an earlier run in the same folder.
+    """
+    data_dir = require(config.paths.data_dir, "data_dir", "a folder made by python -m clrec_tf.prepare")
+    workdir = require(config.paths.workdir, "workdir", "a folder for checkpoints and metrics of this run")
+    settings = config.train
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir, settings.verify_data)
+    plan = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
+                     config.paths.seed)
+    epoch_ends = plan.epoch_ends(settings.epochs)
+    total_steps = epoch_ends[-1] if epoch_ends else 0
+    resumed = open_workdir(workdir, config, schema.hash())
+
+    with runtime.scope():
+        model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
+        variant = build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user,
+                                lambda name, shape, dtype: runtime.local_variable(
+                                    lambda worker: tf.zeros(shape, dtype), shape, dtype))
+        optimizer = build_optimizer(settings, total_steps)
+        optimizer.build(model.trainable_variables)
+    progress = Progress()
+    checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, variant.queue, progress, runtime)
+    restored = checkpoints.restore_latest() if resumed else None
+    if restored:
+        logging.info("going on from %s", restored)
+        progress.finished &= progress.step >= total_steps or bool(settings.early_stopping_patience)
+    run_config.save(workdir, config, schema.hash())
+
+    def dataset(first_step=None, seeded_plan=plan):
+        return training_dataset(data_dir, schema, manifest, seeded_plan, progress.step if first_step is None else first_step,
+                                settings.epochs, config.model.max_history, settings.time_dropout)
+
+    if config.model.prefill_queue and variant.queue and not progress.step:
+        # Another seed than training's, or the first batches would meet themselves in the queue.
+        other = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
+                          config.paths.seed + 1)
+        variant.prefill(dataset(0, other))
+    validates = bool(settings.validate_every) and bool(manifest.records("valid"))
+    if settings.validate_every and not validates:
+        logging.info("the data set has no validation part: training runs without validation")
+    call = make_train_call(model, variant, optimizer, settings.clip_norm, runtime)
+    return Run(call, dataset, progress, checkpoints, Validator(config, schema, manifest, model) if validates else None,
+               total_steps, validation_steps(epoch_ends, settings.validate_every) if validates else [])
+
+
+def open_workdir(workdir: str, config: Config, schema_hash: str) -> bool:
+    """Makes the folder, or checks that the run in it may go on; returns whether there is one."""
+    os.makedirs(workdir, exist_ok=True)
+    if not os.path.exists(os.path.join(workdir, run_config.CONFIG_FILE)):
+        return False
+    run_config.check_resumable(run_config.load(workdir), config, schema_hash)
+    return True

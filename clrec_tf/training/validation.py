@@ -1,0 +1,71 @@
+"""Validation during training, early stopping, and the best checkpoint."""
+import dataclasses
+import re
+
+from absl import logging
+import numpy as np
+
+from clrec_tf.config import Config
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.examples import read_catalogue
+from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.evaluation.report import evaluate_vectors
+
+_METRIC = re.compile(r"(?:(?:hr|ndcg|recall)@(\d+)|mrr)/(full|pop100|uniform100)")
+
+
+class Validator:
+    """Scores the model on validation users.
+
+    Args:
+      config: settings; `train.validation_metric` decides what is computed.
+      schema, manifest: of the data.
+      model: a `CLRec`, whose current values are used.
+    """
+
+    def __init__(self, config: Config, schema, manifest, model):
+        match = _METRIC.fullmatch(config.train.validation_metric)
+        if not match:
+            raise UserError(f"--validation_metric={config.train.validation_metric}: must be hr@K, ndcg@K, recall@K or mrr, "
+                            "then /full, /pop100 or /uniform100, such as hr@10/full")
+        self._seed = config.paths.seed
+        self._config = dataclasses.replace(config.evaluate, ks=(match[1] or "10",), eval_split="valid",
+                                           candidate_sets=(match[2],))
+        self._catalogue = read_catalogue(config.paths.data_dir, schema, manifest)
+        self._users = read_evaluation_set(
+            config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
+        self._encoder = Encoder(model, config.model.max_history)
+
+    def metrics(self) -> dict:
+        """{name: value} of the current model."""
+        items = self._encoder.compared_items(self._catalogue.item_rows)
+        return evaluate_vectors(self._encoder.user_vectors(self._users), items, self._users, self._catalogue.counts,
+                                self._config, self._seed, detailed=False)
+
+
+def validation_steps(epoch_ends: list[int], every: float) -> list[int]:
+    """Steps after which to validate: every `every` epochs, and at the end; none if `every` is 0."""
+    if not every or not epoch_ends:
+        return []
+    epochs = len(epoch_ends)
+    marks = np.arange(1, int(epochs / every) + 1) * every
+    steps = np.interp(marks, np.arange(epochs + 1), [0] + epoch_ends).round().astype(int)
+    return sorted({*map(int, steps), epoch_ends[-1]} - {0})
+
+
+def note_validation(progress, value: float, patience: int) -> tuple[bool, bool]:
+    """Updates the progress with one validation's metric.
+
+    Returns:
+      (whether it is the best so far, whether training should stop).
+    """
+    progress.last_validation_step = progress.step
+    if progress.best_metric is None or value > progress.best_metric:
+        progress.best_metric, progress.best_step, progress.validations_since_best = value, progress.step, 0
+        return True, False
+    progress.validations_since_best += 1
+    stop = bool(patience) and progress.validations_since_best >= patience
+    if stop:
+        logging.info("early stopping at step %d: no better validation since step %d", progress.step, progress.best_step)
+    return False, stop
