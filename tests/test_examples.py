@@ -72,22 +72,23 @@ def test_log_without_time_stamps_keeps_its_order(tmp_path):
 
 
 def test_ties_of_time_keep_the_order_of_the_file(tmp_path):
-    items = np.random.default_rng(0).integers(0, 1000, 5000)
-    text = "user_id,item_id,timestamp\n" + "".join(f"u,{item},{click // 2000}\n" for click, item in enumerate(items))
+    rows = np.random.default_rng(0).integers(0, [1000, 50], [5000, 2]).tolist()  # 100 clicks in each second
+    text = "user_id,item_id,timestamp\n" + "".join(f"u,{item},{second}\n" for item, second in rows)
     data_dir = prepared_data.prepare_text(tmp_path, text, oov_buckets=1)
     original = {record["item_id"][0]: int(record["original_id"][0])
                 for record in prepared_data.read_split(data_dir, "catalogue")}
     train, = prepared_data.read_split(data_dir, "train")
-    assert [original[item] for item in train["item_id"]] == items[:-2].tolist()
+    expected = [item for item, _ in sorted(rows, key=lambda row: row[1])[:-2]]
+    assert [original.get(item) for item in train["item_id"]] == expected
 
 
 def test_features_in_the_log_are_those_first_seen_in_time(tmp_path):
-    text = "user_id,item_id,timestamp,kind\nu,a,9,late\nu,a,1,\nu,a,3,early\nu,b,4,late\n"
+    text = "user_id,item_id,timestamp,kind\nu,a,9,late\nu,a,1,\nu,a,3,early\nu,b,4,early\n"
     data_dir = prepared_data.prepare_text(tmp_path, text, min_train_length=1, feature_columns=("kind",),
-                                          feature_oov_buckets=0)
-    # Trained on: a a, of kind early; `late` is no value of the vocabulary.
+                                          oov_buckets=1, feature_oov_buckets=0)
+    # Trained on: a a, of kind early, the only value known. The unknown b is early too, so it has that value.
     assert schema_lib.load_schema(data_dir).features == (schema_lib.Feature("kind", 2, 1, 1),)
-    assert prepared_data.read_split(data_dir, "train")[0]["f:kind"] == [1, 1]
+    assert prepared_data.read_split(data_dir, "test")[0]["f:kind"] == [1, 1, 1, 1]
 
 
 def test_titles_and_dense_vectors(tmp_path):
