@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from naive_queue import DIM, ITEMS, TEMPERATURE, NaiveQueue, make_batch, random_batch, tiny_model
 from clrec_tf import config
 from clrec_tf.data.schema import Feature
 from clrec_tf.errors import UserError
@@ -13,6 +12,7 @@ from clrec_tf.losses.contrastive import contrastive_loss
 from clrec_tf.losses.contrastive import weighted_mean
 from clrec_tf.models.queue_variants import build_variant
 from clrec_tf.training.runtime import LocalRuntime
+from tests.naive_queue import DIM, ITEMS, TEMPERATURE, NaiveQueue, make_batch, random_batch, tiny_model
 import tensorflow as tf
 
 KINDS = ("in_batch", "raw", "cached")
@@ -70,7 +70,8 @@ def test_a_queue_of_the_batch_size_is_in_batch(kind):
         np.testing.assert_allclose(tf.convert_to_tensor(gradient), tf.convert_to_tensor(wanted), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind,sizes", [("in_batch", [4, 4, 3, 4]), ("raw", [4, 8, 10, 10]), ("cached", [4, 8, 10, 10])])
+@pytest.mark.parametrize("kind,sizes", [
+    ("in_batch", [4, 4, 3, 4]), ("raw", [4, 8, 10, 10]), ("cached", [4, 8, 10, 10])])
 def test_positive_once_and_duplicates_kept(kind, sizes):
     """Where all vectors are equal the loss is the logarithm of how many terms its denominator has."""
     model = tiny_model()
@@ -87,7 +88,7 @@ def test_positive_once_and_duplicates_kept(kind, sizes):
 @pytest.mark.parametrize("kind", ["raw", "cached"])
 @pytest.mark.parametrize("capacity,appearances", [(4, [1, 1, 1, 1]), (8, [2, 2, 2, 2]), (10, [2, 2, 3, 3])])
 def test_each_click_is_in_as_many_denominators_as_batches_fit(kind, capacity, appearances):
-    """Q/B denominators; 10/4 = 2.5 on average: an entry leaves once 10 newer ones came, the batch's first two earlier."""
+    """Q/B of them; 10/4 = 2.5 is an average: a click leaves when 10 newer ones came, so a batch's first rows sooner."""
     model = tiny_model()
     angle = np.arange(ITEMS + 1) * math.pi / (ITEMS + 1)
     model.item_encoder.ids.table.assign(np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1))
@@ -138,7 +139,8 @@ def test_what_is_encoded_and_trained():
 
 def test_a_vector_that_is_not_finite_does_not_enter_the_cached_queue():
     model = tiny_model()
-    table, variant, naive = model.item_encoder.ids.table, make_variant("cached", model, 8), NaiveQueue("cached", 8, False)
+    variant, naive = make_variant("cached", model, 8), NaiveQueue("cached", 8, False)
+    table = model.item_encoder.ids.table
     healthy = table.numpy()
     table.scatter_nd_update([[3]], [[math.nan] * DIM])
     variant.logits(make_batch([2, 3, 4]), variant.handles())
@@ -149,6 +151,21 @@ def test_a_vector_that_is_not_finite_does_not_enter_the_cached_queue():
     batch = make_batch([5, 3, 6])
     naive.enqueue(healthy, batch)
     np.testing.assert_allclose(step(variant, batch)[0], naive.loss(healthy.astype(float), batch), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["raw", "cached"])
+def test_prefilled_equals_earlier_batches_of_the_same_model(kind):
+    model = tiny_model()
+    variant, naive = make_variant(kind, model, 6), NaiveQueue(kind, 6, True)
+    variant.mask_same_user = True
+    batches = [make_batch([2, 3, 4, 5], users=[5, 6, 0, 8], weights=[1, 0, 1, 1]),
+               make_batch([6, 7, 8, 9], users=[1, 2, 3, 9]), make_batch([10, 10, 10, 10])]
+    variant.prefill(batches)
+    assert sorted(queued(variant)) == [4, 5, 6, 7, 8, 9]  # full before the third
+    table, batch = model.item_encoder.ids.table.numpy().astype(float), make_batch([11, 12])
+    for earlier in batches[:2] + [batch]:
+        naive.enqueue(table, earlier)
+    np.testing.assert_allclose(step(variant, batch)[0], naive.loss(table, batch), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ import pytest
 
 from clrec_tf.config import WorldConfig
 from clrec_tf.data import world
+from clrec_tf.errors import UserError
 
 
 @pytest.fixture(scope="module", name="log")
@@ -88,6 +89,6 @@ def test_mean_switch_probability():
 
 def test_nothing_half_written_stays_behind(tmp_path):
     (tmp_path / "clicks.csv").mkdir()  # the rename onto a folder fails
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match="--data_dir.*clicks.csv cannot be written"):
         world.generate(WorldConfig(world_users=10, world_items=50), 0, str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["clicks.csv", "items.tsv"]

@@ -7,11 +7,11 @@ then click depends on relevance, c(x,y) = sigmoid(−3 + b·1[intent match] + V�
 the item, partly its seller's. The log holds clicks only, so an item's clicks are p_data(y|x) ∝ q(y|x)·c(x,y).
 """
 import os
-from typing import Callable
 
 import numpy as np
 import polars as pl
 
+from clrec_tf import atomic
 from clrec_tf.config import WorldConfig
 
 CLICKS_FILE, ITEMS_FILE = "clicks.csv", "items.tsv"
@@ -28,7 +28,7 @@ FIRST_SECOND, START_SPREAD = 1_614_556_800, 259_200  # 1 March 2021 UTC; users s
 
 
 def generate(config: WorldConfig, seed: int, folder: str) -> str:
-    """Writes CLICKS_FILE (user_id,item_id,timestamp by user and time) and ITEMS_FILE (item_id, title, category, seller).
+    """Writes CLICKS_FILE (user_id, item_id, timestamp; sorted) and ITEMS_FILE (item_id, title, category, seller).
 
     Each file gets its name only when complete, the clicks last.
 
@@ -54,9 +54,11 @@ def generate(config: WorldConfig, seed: int, folder: str) -> str:
                           "seller": [f"s{s + 1}" for s in seller]})
     clicks = pl.DataFrame({"user_id": user + 1, "item_id": pl.Series(ids).gather(item), "timestamp": seconds})
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, CLICKS_FILE)
-    _write_whole(os.path.join(folder, ITEMS_FILE), lambda name: items.write_csv(name, separator="\t"))
-    _write_whole(path, clicks.write_csv)
+    path, flag = os.path.join(folder, CLICKS_FILE), "data_dir"
+    with atomic.new_file(os.path.join(folder, ITEMS_FILE), flag) as name:
+        items.write_csv(name, separator="\t")
+    with atomic.new_file(path, flag) as name:
+        clicks.write_csv(name)
     return path
 
 
@@ -106,14 +108,3 @@ def _clicks(config, rng, category, seller, user, user_category):
         cumulative = np.cumsum(exposure * relevance)
         item[rows] = np.searchsorted(cumulative, chance[rows] * cumulative[-1], side="right")
     return item
-
-
-def _write_whole(path: str, write: Callable[[str], None]):
-    """Writes under a temporary name and renames, so that a half-written file never bears the name."""
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)

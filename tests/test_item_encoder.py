@@ -1,0 +1,113 @@
+"""The candidate tower g(y) against NumPy loops over single items."""
+import numpy as np
+import pytest
+
+from clrec_tf.data.schema import Feature
+from clrec_tf.encoders import items as item_lib
+from clrec_tf.errors import UserError
+import tensorflow as tf
+
+ROWS = 9
+CATEGORY_AND_TAGS = (Feature("category", 6, 1, 5), Feature("tags", 7, 2, 6))
+
+
+def make_encoder(features=(), dim=6, **options):
+    return item_lib.ItemEncoder(ROWS, dim, features, seed=11, **options)
+
+
+def item_rows(*rows):
+    return tf.constant(rows, tf.int64)
+
+
+def encode_one(encoder, row, content=None):
+    """g of one item by SPEC A1."""
+    table = lambda layer, index: layer.table.numpy()[index] if index else np.zeros(layer.table.shape[1])
+    vector, column, slots = table(encoder.ids, row[0]), 1, []
+    for feature, layer in zip(encoder.features, encoder.feature_tables):
+        present = [table(layer, value) for value in row[column:column + feature.width] if value]
+        slots.append(np.mean(present, axis=0) if present else np.zeros(layer.table.shape[1]))
+        column += feature.width
+    if slots:
+        joined = np.concatenate(slots)
+        vector = vector + (joined @ encoder.projection.kernel.numpy() if encoder.projection else joined)
+    if content is not None and row[0]:
+        hidden, weights = content[row[0]], [weight.numpy() for weight in encoder.content_encoder.weights]
+        if len(weights) == 4:
+            hidden = np.maximum(hidden @ weights[0] + weights[1], 0)
+        vector = vector + hidden @ weights[-2] + weights[-1]
+    return vector
+
+
+# Items with repeats, a missing category, one tag, no tag, a missing tag before a present one, and padding.
+SOME_ROWS = ([1, 2, 3, 4], [3, 0, 5, 0], [1, 2, 3, 4], [8, 5, 0, 0], [4, 1, 0, 6], [0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"feature_dims": [1, 5]}, {"feature_dims": [3, 2], "projection": True}, {"projection": True}])
+def test_features_against_a_loop(options):
+    encoder = make_encoder(CATEGORY_AND_TAGS, **options)
+    assert encoder.item_width == 4
+    expected = [encode_one(encoder, row) for row in SOME_ROWS]
+    np.testing.assert_allclose(encoder(item_rows(*SOME_ROWS)), expected, rtol=1e-5, atol=1e-6)
+    assert (encoder(item_rows(SOME_ROWS[-1])).numpy() == 0).all()
+
+
+def test_without_features_it_is_the_id_table():
+    encoder = make_encoder()
+    np.testing.assert_array_equal(encoder(item_rows([7], [2], [7])), encoder.ids.table.numpy()[[7, 2, 7]])
+
+
+@pytest.mark.parametrize("hidden", [0, 5])
+@pytest.mark.parametrize("features", [(), CATEGORY_AND_TAGS])
+def test_content_against_a_loop(features, hidden):
+    content = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
+    encoder = make_encoder(features, content=content, content_hidden=hidden)
+    for weight in encoder.content_encoder.weights:
+        weight.assign(np.random.default_rng(1).normal(size=weight.shape))
+    rows = [row[:encoder.item_width] for row in SOME_ROWS]
+    np.testing.assert_allclose(
+        encoder(item_rows(*rows)), [encode_one(encoder, row, content) for row in rows], rtol=1e-5, atol=1e-5)
+    assert (encoder(item_rows(rows[-1])).numpy() == 0).all()
+    assert not any(weight is encoder.content for weight in encoder.trainable_weights)
+
+
+def test_index_zero_is_never_trained():
+    encoder = make_encoder(CATEGORY_AND_TAGS)
+    tables = [encoder.ids] + encoder.feature_tables
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(encoder(item_rows(*SOME_ROWS)) * tf.range(1.0, 7.0))
+    gradients = [tf.convert_to_tensor(part).numpy() for part in tape.gradient(total, [layer.table for layer in tables])]
+    for gradient, trained in zip(gradients, ({1, 3, 4, 8}, {1, 2, 5}, {3, 4, 5, 6})):
+        assert set(np.flatnonzero(np.abs(gradient).max(axis=1))) == trained
+    # Item 1 stands in two rows: its gradient is the sum of both.
+    np.testing.assert_allclose(gradients[0][1], 2 * np.arange(1.0, 7.0))
+
+
+@pytest.mark.parametrize("dim,parts,widths", [(64, 6, [11, 11, 11, 11, 10, 10]), (8, 3, [3, 3, 2]), (5, 1, [5])])
+def test_widths_are_split_by_largest_remainder(dim, parts, widths):
+    assert item_lib.split_width(dim, parts) == widths
+
+
+@pytest.mark.parametrize("dims,message", [
+    ([3, 4], "--feature_dims=3,4 sums to 7, not to --embedding_dim=6"),
+    ([6], "gives 1 widths for 2 features"), ([0, 6], "at least 1")])
+def test_widths_that_do_not_fit_are_refused(dims, message):
+    with pytest.raises(UserError, match=message):
+        make_encoder(CATEGORY_AND_TAGS, feature_dims=dims)
+
+
+def test_distinct_rows():
+    rows = np.array([[5, 1], [2, 7], [5, 1], [0, 0], [2, 7]])
+    distinct, inverse = item_lib.distinct_rows(tf.constant(rows))
+    np.testing.assert_array_equal(distinct, [[5, 1], [2, 7], [0, 0]])
+    np.testing.assert_array_equal(distinct.numpy()[inverse.numpy()], rows)
+    np.testing.assert_array_equal(item_lib.distinct_rows(tf.constant(rows[:, :1]))[0], [[5], [2], [0]])
+
+
+def test_one_trace_for_any_number_of_items():
+    encoder = make_encoder(CATEGORY_AND_TAGS)
+    compiled = tf.function(encoder.call, input_signature=[tf.TensorSpec([None, 4], tf.int64)])
+    for size in (1, 3, 6):
+        rows = item_rows(*SOME_ROWS[:size])
+        np.testing.assert_allclose(compiled(rows), encoder(rows), rtol=1e-6)
+    assert compiled.experimental_get_tracing_count() == 1
