@@ -17,7 +17,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
-import prepared_data
+from tests import prepared_data
 
 # User u: a b c d at 1..4, v: b a at 5, 6; a's tags are p q.
 LOG = ("user_id,item_id,timestamp,tags,kind\nu,a,1,p|q,k\nu,b,2,q,\nu,c,3,,m\nu,d,4,p,k\nv,b,5,q,k\nv,a,6,p|q,\n")

@@ -23,7 +23,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
-import prepared_data
+from tests import prepared_data
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 DAY = 86_400
