@@ -41,7 +41,7 @@ def give_biases(layers):
 # ---- time and position
 
 
-@pytest.mark.parametrize("index,minutes", enumerate(MINUTE_BOUNDARIES))
+@pytest.mark.parametrize("index,minutes", list(enumerate(MINUTE_BOUNDARIES)))
 def test_minute_buckets_at_every_boundary(index, minutes):
     gaps = tf.constant([60 * minutes - 1, 60 * minutes, 60 * minutes + 1], tf.int64)
     np.testing.assert_array_equal(clicks.time_bucket(gaps, "minutes"), [index, index + 1, index + 1])
@@ -190,7 +190,8 @@ def test_padding_has_no_influence_and_no_history_is_finite(kind):
 def test_similarity(similarity):
     tower = make_tower(attention_user.MeanUserEncoder(), similarity)
     vectors = tf.constant([[3.0, 4.0, 0.0, 0.0]])
-    np.testing.assert_allclose(tower.score_vectors(vectors), [[.6, .8, 0, 0] if similarity == "cosine" else [3, 4, 0, 0]])
+    expected = [.6, .8, 0, 0] if similarity == "cosine" else [3, 4, 0, 0]
+    np.testing.assert_allclose(tower.score_vectors(vectors), [expected], rtol=1e-6)
     items, mask = tf.constant(np.random.default_rng(0).normal(size=(1, 2, DIM)), tf.float32), tf.ones([1, 2], tf.bool)
     user = tower.user_encoder(tower.click_encoder(items, mask), items, mask).numpy()[0]
     np.testing.assert_allclose(tower.user_vectors(items, mask)[0], unit(user) if similarity == "cosine" else user,
