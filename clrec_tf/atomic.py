@@ -66,8 +66,8 @@ def _write_errors(path, flag):
     try:
         yield
     except OSError as error:
-        raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): free space, or choose another "
-                        "place") from error
+        raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): free space, or choose "
+                        "another place") from error
 
 
 def _temporary(path):

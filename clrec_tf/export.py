@@ -17,7 +17,7 @@ def export(config: Config) -> str:
     """Publishes the checkpoint `--export_checkpoint` of a run and returns the version's folder.
 
     Raises:
-      UserError: a missing run, data that is not the run's, or a check of the bundle that fails; nothing is written then.
+      UserError: a missing run, data that is not the run's, or a check of the bundle that fails; nothing is left then.
     """
     workdir = require(config.paths.workdir, "workdir", "export reads the checkpoint of a run")
     data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
@@ -33,8 +33,8 @@ def _held_out(config, data_dir, trained):
     """Users of the test part, or where it has none of the validation part."""
     split = "test" if trained.manifest.records("test") else "valid"
     if not trained.manifest.records(split):
-        raise DataError(f"{data_dir} has no test and no validation users, on whom recall and parity are measured: prepare "
-                        "with a split that leaves some")
+        raise DataError(f"{data_dir} has no test and no validation users, on whom recall and parity are measured: "
+                        "prepare with a split that leaves some")
     return read_evaluation_set(data_dir, split, trained.schema, trained.manifest, config.export.export_users,
                                config.paths.seed)
 

@@ -18,7 +18,7 @@ from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_li
 USAGE = """Retrieves items for users from a bundle: one JSON line per user.
 
   python -m clrec_tf.retrieve --export_dir=DIR --history=a,b,c --k=10
-  python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl      lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}
+  python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl    lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}
   python -m clrec_tf.retrieve --export_dir=DIR --users=users.parquet --output=items.parquet --embeddings=vectors.npz"""
 
 
@@ -33,7 +33,8 @@ def main(config: Config) -> None:
     elif settings.embeddings:
         requests = [_typed_user(settings.history, bundle)] if settings.history else []
         vectors = [retriever.encode(requests)] if requests else []
-        write_embeddings(settings.embeddings, list(range(len(requests))), vectors, bundle.item_ids, bundle.item_vectors())
+        user_ids = list(range(len(requests)))
+        write_embeddings(settings.embeddings, user_ids, vectors, bundle.item_ids, bundle.item_vectors())
     else:
         # All lines are read before the first is answered, so that a bad one leaves no partial output.
         requests = list(_interactive(settings, bundle))
@@ -62,7 +63,7 @@ def _check(settings: RetrieveConfig):
 def _export_dir(config: Config) -> str:
     if config.paths.workdir and not config.paths.export_dir:
         return os.path.join(config.paths.workdir, "export")
-    return require(config.paths.export_dir, "export_dir", "retrieve reads a bundle that python -m clrec_tf.export wrote")
+    return require(config.paths.export_dir, "export_dir", "the bundle that python -m clrec_tf.export wrote")
 
 
 def _typed_user(history: str, bundle: Bundle) -> UserRequest:

@@ -55,7 +55,7 @@ class Bundle:
 
     def user_vectors(self, history, timestamps=None, request_time=None) -> np.ndarray:
         """`serving_default`: history [B,L], timestamps [B,L], request_time [B] (seconds, ≤ 0 unknown) -> [B,d]."""
-        inputs = {"history": tf.constant(history)}
+        inputs = {"history": tf.constant(np.asarray(history))}
         if self.manifest["uses_time"]:
             inputs |= {"timestamps": tf.constant(timestamps, tf.int64),
                        "request_time": tf.constant(request_time, tf.int64)}

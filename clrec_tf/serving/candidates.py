@@ -66,6 +66,6 @@ def _checked_ids(ids):
         return ids
     for text in ids:
         if not 0 < len(text) <= MAX_ID_LENGTH or any(mark in text for mark in "\n\r\0"):
-            raise DataError(f"item id {text[:80]!r} cannot be exported: ids are 1 to {MAX_ID_LENGTH} characters without "
-                            "line breaks and zero bytes")
+            raise DataError(f"item id {text[:80]!r} cannot be exported: ids are 1 to {MAX_ID_LENGTH} characters "
+                            "without line breaks and zero bytes")
     return ids.astype(str)

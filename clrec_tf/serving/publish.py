@@ -123,5 +123,5 @@ def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_r
     index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
     recall = recall_at_k(index, candidates.compared, served, k)
     if recall < target_recall:
-        raise DataError(f"the index as loaded has recall@{k} = {recall:.4f}, --target_recall={target_recall} is demanded")
+        raise DataError(f"the index as loaded has recall@{k} = {recall:.4f}, --target_recall={target_recall} is asked")
     return {"users": len(served), "parity_difference": difference, "recall": recall, "recall_k": k}

@@ -129,7 +129,7 @@ class UserTower(tf.Module):
 
 
 def foreign_ops(saved_model_file: str) -> list[str]:
-    """Ops of a saved_model.pb that a stock C++ runtime lacks: those of custom libraries (">" in the name) and Python."""
+    """Ops of a saved_model.pb that a stock C++ runtime lacks: of custom libraries (">" in the name) and Python's."""
     model = saved_model_pb2.SavedModel()
     with open(saved_model_file, "rb") as file:
         model.ParseFromString(file.read())

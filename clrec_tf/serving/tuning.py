@@ -50,7 +50,8 @@ def build_index(kind: str, vectors: np.ndarray, queries: np.ndarray, k: int, tar
     if kind == "exact" or kind == "auto" and size < EXACT_BELOW:
         return ExactIndex(vectors)
     if size < _SMALLEST_SCANN:
-        raise UserError(f"--index=scann needs at least {_SMALLEST_SCANN} items, the catalogue has {size}: use --index=exact")
+        raise UserError(f"--index=scann needs at least {_SMALLEST_SCANN} items, the catalogue has {size}: use "
+                        "--index=exact")
     leaves = round(math.sqrt(size))
     index = ScannIndex.build(vectors, leaves, spherical=normalized)
     for share, reorder in _EFFORTS:

@@ -1,0 +1,78 @@
+"""Small bundles of untrained models: an export's correctness does not depend on what was learnt."""
+import atexit
+import dataclasses
+import functools
+import tempfile
+
+import numpy as np
+
+from clrec_tf.config import ExportConfig, ModelConfig
+from clrec_tf.data.schema import Feature, Schema
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.models.build import build_model
+from clrec_tf.serving.bundle import Bundle, load_bundle
+from clrec_tf.serving.publish import TrainingFacts, export_bundle
+
+ITEMS, BUCKETS, HISTORY, NOW = 60, 2, 4, 1_700_000_000
+KINDS = ("string", "int")  # with times, features and titles, cosine and attention; ids alone, dot product and mean
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Arguments of `export_bundle`."""
+    schema: Schema
+    model: object
+    catalogue: Catalogue
+    users: EvaluationSet
+
+    def export(self, export_dir, checkpoint_hash="c" * 64, **settings) -> str:
+        """Publishes a version."""
+        settings = {"recall_k": 5} | settings
+        facts = TrainingFacts(checkpoint_hash, 7, HISTORY, {"note": "untrained"})
+        return export_bundle(self.model, self.schema, self.catalogue, self.users, str(export_dir),
+                             ExportConfig(**settings), facts)
+
+
+def original_id(kind: str, number: int):
+    """Original id of item `number` ≥ 1."""
+    return 1000 + 7 * number if kind == "int" else f"ä {number}"
+
+
+@functools.cache
+def world(kind: str, seed: int = 0) -> World:
+    """A data set with popularity in no order, hash buckets in histories, repeated and long histories."""
+    rng, text = np.random.default_rng(5), kind == "string"
+    features = (Feature("brand", 9, 1, 8), Feature("tags", 7, 2, 6)) if text else ()
+    schema = Schema(num_items=ITEMS, item_rows=1 + ITEMS + BUCKETS, features=features, content_width=0, id_type=kind,
+                    has_timestamps=text, num_users=50, total_clicks=999, split={}, settings={})
+    rows = np.arange(ITEMS + BUCKETS + 1)[:, None]
+    if text:
+        rows = np.concatenate([rows, rng.integers(0, 7, (len(rows), 3))], axis=1)
+    ids = np.array([original_id(kind, number) for number in range(1, ITEMS + 1)], object if text else np.int64)
+    titles = np.array([f"Title {number}" for number in range(1, ITEMS + 1)], object) if text else None
+    catalogue = Catalogue(rows[1:ITEMS + 1], rng.integers(1, 20, ITEMS), ids, titles)
+    splits = np.append(0, np.cumsum(rng.integers(0, 3 * HISTORY, 50)))
+    history = rng.integers(1, len(rows), splits[-1])
+    users = EvaluationSet(
+        np.arange(50), history, splits, np.ones(50, np.int64), np.arange(51),
+        history_features=rows[history, 1:] if text else None,
+        history_times=NOW - rng.integers(0, 10**6, splits[-1]) if text else None,
+        request_times=np.full(50, NOW) if text else None)
+    config = ModelConfig(embedding_dim=8, max_history=HISTORY) if text else ModelConfig(
+        embedding_dim=8, max_history=HISTORY, similarity="dot", user_encoder="mean", position="none")
+    return World(schema, build_model(config, schema, seed=seed), catalogue, users)
+
+
+@functools.cache
+def bundle_folder(kind: str) -> str:
+    """Folder of a published version; read only."""
+    scratch = tempfile.TemporaryDirectory()
+    atexit.register(scratch.cleanup)
+    return world(kind).export(scratch.name)
+
+
+@functools.cache
+def loaded(kind: str) -> Bundle:
+    """The same, loaded."""
+    return load_bundle(bundle_folder(kind))

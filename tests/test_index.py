@@ -1,0 +1,135 @@
+"""Exact and ScaNN search against NumPy on clustered vectors, and indexes on disk."""
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from clrec_tf.errors import DataError, UserError
+from clrec_tf.serving import tuning
+from clrec_tf.serving.index import ExactIndex, ScannIndex, load_index, save_index
+from clrec_tf.serving.tuning import build_index, recall_at_k
+
+ITEMS, WIDTH, USERS = 25_000, 32, 200
+
+
+def normalized(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def exact(items, users, k):
+    """[N,k] positions by falling inner product, ties by position."""
+    return np.argsort(-(users.astype(np.float64) @ items.T.astype(np.float64)), axis=1, kind="stable")[:, :k]
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    """Items around 300 centres of unequal sizes, and users near two centres each; random vectors have no neighbours."""
+    rng = np.random.default_rng(0)
+    centres = normalized(rng.standard_normal((300, WIDTH)))
+    weights = 1 / np.arange(1, 301) ** 0.8
+    draw = lambda n: centres[rng.choice(300, n, p=weights / weights.sum())]
+    items = normalized(draw(ITEMS) + 0.1 * rng.standard_normal((ITEMS, WIDTH)))
+    return items, normalized(draw(USERS) + 0.3 * draw(USERS) + 0.1 * rng.standard_normal((USERS, WIDTH)))
+
+
+@pytest.fixture(scope="module")
+def scann_index(clustered):
+    return build_index("auto", clustered[0], clustered[1][:100], 50, 0.95, normalized=True)
+
+
+def test_scann_reaches_the_recall_asked_for(clustered, scann_index):
+    items, users = clustered
+    assert not scann_index.is_exact and scann_index.parameters["leaves"] == 158  # √25,000
+    truth = exact(items, users, 50)
+    found, scores = scann_index.search(users, 50)
+    shares = [len(set(near) & set(best)) / 50 for near, best in zip(found, truth)]
+    assert np.mean(shares[:100]) >= 0.95  # the users it was tuned on
+    assert np.mean(shares[100:]) >= 0.93  # others
+    assert recall_at_k(scann_index, items, users, 50) == pytest.approx(np.mean(shares), abs=1e-3)
+    np.testing.assert_allclose(scores, np.take_along_axis(users @ items.T, found, axis=1), atol=1e-5)
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_more_effort_finds_more(clustered, scann_index):
+    items, users = clustered
+    recalls = [recall_at_k(scann_index.tuned(leaves, reorder), items, users, 50)
+               for leaves, reorder in ((2, 1), (16, 4), (158, 32))]
+    assert recalls[0] < recalls[1] < recalls[2] and recalls[2] > 0.999
+
+
+def test_scann_gives_all_that_is_asked_for(clustered, scann_index):
+    """Neither the candidates re-scored nor the leaves searched may cut a result."""
+    items, users = clustered
+    lazy = scann_index.tuned(leaves_to_search=1, reorder=1)
+    positions, scores = lazy.search(users[:3], 3000)
+    assert positions.min() >= 0 and np.isfinite(scores).all()
+    assert [len(set(row)) for row in positions] == [3000] * 3
+    positions, scores = lazy.search(users[:1], ITEMS + 7)
+    assert sorted(positions[0, :ITEMS]) == list(range(ITEMS))
+    assert positions[0, ITEMS:].tolist() == [-1] * 7 and np.isneginf(scores[0, ITEMS:]).all()
+
+
+def test_zero_vectors_give_the_first_positions(clustered, scann_index):
+    for index in (scann_index, ExactIndex(clustered[0])):
+        positions, scores = index.search(np.stack([np.zeros(WIDTH, np.float32), clustered[1][0]]), 5)
+        assert positions[0].tolist() == [0, 1, 2, 3, 4] and scores[0].tolist() == [0] * 5
+        assert scores[1, 0] > 0.5
+        assert index.search(np.zeros((0, WIDTH), np.float32), 5)[0].shape == (0, 5)
+
+
+def test_exact_search_equals_numpy_with_ties_by_position(monkeypatch):
+    rng = np.random.default_rng(1)
+    items = rng.integers(-2, 3, (40, 3)).astype(np.float32)
+    users = rng.integers(-2, 3, (30, 3)).astype(np.float32)
+    monkeypatch.setattr("clrec_tf.serving.index._SCORE_BYTES", 7 * 40 * 4)  # chunks of 7 users
+    positions, scores = ExactIndex(items).search(users, 45)
+    np.testing.assert_array_equal(positions[:, :40], exact(items, users, 40))
+    assert (positions[:, 40:] == -1).all() and np.isneginf(scores[:, 40:]).all()
+    assert recall_at_k(ExactIndex(items), items, users, 10) == 1
+
+
+def test_auto_is_exact_for_small_catalogues():
+    vectors = np.eye(30, dtype=np.float32)
+    assert build_index("auto", vectors, vectors, 3, 1.0, normalized=True).is_exact
+    small = build_index("scann", vectors, vectors[:5], 3, 1.0, normalized=True)
+    assert not small.is_exact and small.search(vectors[:5], 1)[0][:, 0].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(UserError, match="at least 16 items, the catalogue has 9"):
+        build_index("scann", vectors[:9], vectors, 3, 0.5, normalized=True)
+
+
+def test_a_recall_out_of_reach_is_an_error(clustered, monkeypatch):
+    monkeypatch.setattr(tuning, "_EFFORTS", ((0.01, 1),))
+    with pytest.raises(UserError, match=r"--target_recall=0.999: the index reaches recall@50 = 0\.\d+"):
+        build_index("scann", clustered[0][:2000], clustered[1], 50, 0.999, normalized=True)
+
+
+@pytest.mark.parametrize("kind", ["exact", "scann"])
+def test_a_saved_index_can_be_moved(kind, clustered, scann_index, tmp_path):
+    items, users = clustered
+    index = scann_index if kind == "scann" else ExactIndex(items)
+    folder, moved = str(tmp_path / "index"), str(tmp_path / 'else "where"' / "índex")
+    save_index(folder, index, "abc")
+    os.mkdir(os.path.dirname(moved))
+    shutil.move(folder, moved)
+    before = {name: os.path.getmtime(os.path.join(moved, name)) for name in os.listdir(moved)}
+    again, checkpoint_hash = load_index(moved)
+    assert (again.kind, again.size, again.parameters, checkpoint_hash) == (kind, ITEMS, index.parameters, "abc")
+    for found, expected in zip(again.search(users, 20), index.search(users, 20)):
+        np.testing.assert_array_equal(found, expected)
+    assert before == {name: os.path.getmtime(os.path.join(moved, name)) for name in os.listdir(moved)}
+    for name in os.listdir(moved):
+        with open(os.path.join(moved, name), "rb") as file:
+            assert str(tmp_path).encode() not in file.read(), name
+        assert not name.endswith(".pkl")
+
+
+def test_a_damaged_index_is_an_error(tmp_path):
+    for folder, facts in ((tmp_path / "a", '{"kind": "exact"}'), (tmp_path / "b", "{"), (tmp_path / "c", None)):
+        save_index(str(folder), ExactIndex(np.eye(3, dtype=np.float32)), "abc")
+        if facts is None:
+            (folder / "vectors.npy").write_bytes(b"no array")
+        else:
+            (folder / "index.json").write_text(facts)
+        with pytest.raises(DataError, match="no readable index"):
+            load_index(str(folder))

@@ -1,0 +1,222 @@
+"""The exported query tower: equal to the live model, indifferent to padding, and free of anything but stock ops."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.serving.saved_model import MAX_RETRIEVED, foreign_ops
+from tests import exported
+
+PAD = {"int": -1, "string": ""}
+UNKNOWN = {"int": 5, "string": "no such item"}
+
+
+def inputs(kind, histories, times=None, width=None):
+    """Signature inputs from lists of item numbers; 0 is padding, −1 an unknown item."""
+    width = max([0, *map(len, histories)]) if width is None else width
+    names = {0: PAD[kind], -1: UNKNOWN[kind]}
+    rows = [[names[number] if number < 1 else exported.original_id(kind, number)
+             for number in history + [0] * (width - len(history))] for history in histories]
+    arguments = {"history": tf.constant(rows, tf.int64 if kind == "int" else tf.string, (len(rows), width))}
+    if kind == "string":
+        padded = [[exported.NOW - gap for gap in gaps] + [0] * (width - len(gaps))
+                  for gaps in times or [[10**6 + 60 * i for i in range(len(history))] for history in histories]]
+        arguments["timestamps"] = tf.constant(padded, tf.int64, (len(rows), width))
+        arguments["request_time"] = tf.fill([len(rows)], tf.constant(exported.NOW, tf.int64))
+    return arguments
+
+
+def predict(kind, *arguments, **options):
+    result = exported.loaded(kind).tower.signatures["serving_default"](**inputs(kind, *arguments, **options))
+    assert result["user_vectors"].shape[1:] == (1, 8) and np.array_equal(result["weights"], np.ones(
+        (result["user_vectors"].shape[0], 1)))
+    return result["user_vectors"].numpy()[:, 0]
+
+
+def retrieve(kind, histories, k, exclude=((),), **options):
+    """(ids, scores) of the `retrieve` signature; exclude as item numbers."""
+    width = max(map(len, exclude))
+    ids = [[exported.original_id(kind, item) if item else PAD[kind] for item in list(row) + [0] * (width - len(row))]
+           for row in exclude]
+    ids = tf.constant(ids, tf.int64 if kind == "int" else tf.string, (len(ids), width))
+    result = exported.loaded(kind).tower.signatures["retrieve"](
+        k=tf.constant(k), exclude=ids, **inputs(kind, histories, **options))
+    names = result["ids"].numpy()
+    return (np.char.decode(names.astype(bytes), "utf-8") if kind == "string" else names), result["scores"].numpy()
+
+
+def live_vectors(kind, histories, gaps=None):
+    """The live model's vectors of lists of item numbers, with times as in `inputs`."""
+    world = exported.world(kind)
+    ids = np.array(sum(histories, []), np.int64)
+    splits, count = np.append(0, np.cumsum([len(history) for history in histories])), len(histories)
+    gaps = gaps or [[10**6 + 60 * i for i in range(len(history))] for history in histories]
+    times = dict(history_features=world.catalogue.item_rows[ids - 1, 1:], request_times=np.full(count, exported.NOW),
+                 history_times=exported.NOW - np.array(sum(gaps, []))) if kind == "string" else {}
+    users = EvaluationSet(np.arange(count), ids, splits, np.ones(count, int), np.arange(count + 1), **times)
+    return Encoder(world.model, exported.HISTORY).user_vectors(users)
+
+
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_vectors_equal_the_live_model(kind):
+    histories = [[3], [1, 2, 3, 4, 5, 6, 7], [9, 9, 8, 60], [60, 1]]
+    np.testing.assert_allclose(predict(kind, histories), live_vectors(kind, histories), atol=1e-6)
+
+
+def test_the_mean_tower_by_hand():
+    """Mean of the last T = 4 vectors: item 1 of the five drops out."""
+    table = exported.world("int").model.item_encoder.ids.table.numpy()
+    np.testing.assert_allclose(predict("int", [[1, 2, 3, 4, 5]])[0], table[2:6].sum(axis=0) / 4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_padding_and_unknown_items_change_nothing_wherever_they_stand(kind):
+    plain, gaps = [[7, 8, 9, 10, 11]], [[500, 400, 300, 200, 100]]
+    strewn = [[0, 7, -1, 8, 0, 9, 10, -1, 11, 0, 0]]
+    strewn_gaps = [[1, 500, 1, 400, 1, 300, 200, 1, 100, 1, 1]]
+    expected = predict(kind, plain, gaps)
+    np.testing.assert_array_equal(predict(kind, strewn, strewn_gaps), expected)
+    np.testing.assert_array_equal(predict(kind, [history + [-1] * 40 for history in plain],
+                                          [row + [1] * 40 for row in gaps], width=90), expected)
+    # Removal comes before truncation: an older known click takes the place of a recent unknown one.
+    np.testing.assert_array_equal(predict(kind, [[8, 9, 10, 11]], [[400, 300, 200, 100]]), expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-1, exported.ITEMS), max_size=12), st.integers(0, 5), st.data())
+def test_result_depends_on_the_known_items_alone(history, extra, data):
+    kind = data.draw(st.sampled_from(exported.KINDS))
+    known = [item for item in history if item > 0]
+    gaps = [10 * (item + 2) for item in history]
+    known_gaps = [10 * (item + 2) for item in known]
+    expected = predict(kind, [known], [known_gaps])
+    np.testing.assert_array_equal(predict(kind, [history], [gaps], width=len(history) + extra), expected)
+
+
+def test_times_matter_and_unknown_times_are_one_bucket_of_their_own():
+    near, far = predict("string", [[5, 6]], [[10, 10]]), predict("string", [[5, 6]], [[10**6, 10**6]])
+    assert np.abs(near - far).max() > 1e-3
+    np.testing.assert_allclose(near, live_vectors("string", [[5, 6]], [[10, 10]]), atol=1e-6)
+    signature = exported.loaded("string").tower.signatures["serving_default"]
+    arguments = inputs("string", [[5, 6]], [[10, 10]])
+    unknown = [signature(**arguments | change)["user_vectors"].numpy() for change in (
+        {"timestamps": tf.constant([[0, -3]], tf.int64)}, {"request_time": tf.constant([0], tf.int64)})]
+    np.testing.assert_array_equal(*unknown)
+    assert np.abs(unknown[0][:, 0] - near).max() > 1e-3 and np.abs(unknown[0][:, 0] - far).max() > 1e-3
+    # A click after the request counts as one at the request.
+    np.testing.assert_array_equal(predict("string", [[5]], [[-100]]), predict("string", [[5]], [[0]]))
+
+
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_a_history_without_known_items_is_the_zero_vector_and_retrieves_the_most_popular(kind):
+    empty = [[], [0, 0], [-1, -1, -1]]
+    np.testing.assert_array_equal(predict(kind, empty), np.zeros((3, 8)))
+    np.testing.assert_array_equal(predict(kind, [[]]), np.zeros((1, 8)))  # width 0
+    counts = exported.world(kind).catalogue.counts
+    popular = sorted(range(1, exported.ITEMS + 1), key=lambda item: (-counts[item - 1], item))
+    ids, scores = retrieve(kind, empty, 4, exclude=[[], [popular[0], popular[2]], []])
+    assert ids[0].tolist() == ids[2].tolist() == [exported.original_id(kind, item) for item in popular[:4]]
+    assert ids[1].tolist() == [exported.original_id(kind, popular[rank]) for rank in (1, 3, 4, 5)]
+    np.testing.assert_array_equal(scores, np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("k", [1, 7, exported.ITEMS + 5])
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_retrieve_equals_a_walk_through_the_catalogue(kind, k):
+    world = exported.world(kind)
+    histories, exclude = [[3, 14, 15], [9, 2, 6, 5, 35], [58, 59]], [[3, 14, 15], [], [1, 1, 2, 59]]
+    users = live_vectors(kind, histories)
+    items = world.model.item_vectors(tf.constant(world.catalogue.item_rows)).numpy()
+    ids, scores = retrieve(kind, histories, k, exclude)
+    for row, user in enumerate(users):
+        ranked = []
+        for number, item in enumerate(items, 1):
+            norm = np.sqrt((item ** 2).sum()) if kind == "string" else 1.0  # the cosine; the dot product
+            if number not in exclude[row]:
+                ranked.append((float(user @ item / norm), number))
+        ranked.sort(reverse=True)
+        missing = max(0, k - len(ranked))
+        best = [exported.original_id(kind, number) for _, number in ranked[:k]]
+        assert ids[row].tolist() == best + [PAD[kind]] * missing
+        np.testing.assert_allclose(scores[row], [score for score, _ in ranked[:k]] + [-np.inf] * missing, atol=1e-5)
+
+
+def test_k_is_bounded():
+    for k in (0, -1, MAX_RETRIEVED + 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="k must be"):
+            retrieve("int", [[1]], k)
+
+
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_encode_items(kind):
+    world = exported.world(kind)
+    ids = [exported.original_id(kind, 4), UNKNOWN[kind], PAD[kind], exported.original_id(kind, 60)]
+    result = exported.loaded(kind).tower.signatures["encode_items"](
+        ids=tf.constant(ids, tf.int64 if kind == "int" else tf.string))
+    items = world.model.item_vectors(tf.constant(world.catalogue.item_rows[[3, 59]])).numpy()
+    if kind == "string":
+        items /= np.linalg.norm(items, axis=1, keepdims=True)
+    assert result["known"].numpy().tolist() == [True, False, False, True]
+    np.testing.assert_allclose(result["vectors"], [items[0], np.zeros(8), np.zeros(8), items[1]], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_only_the_item_matrix_and_the_query_tower_are_saved(kind):
+    folder = exported.bundle_folder(kind)
+    shapes = [shape for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
+    assert [exported.ITEMS, 8] in shapes
+    assert not [shape for shape in shapes if shape[:1] in ([9], [7], [1 + exported.ITEMS + exported.BUCKETS])]
+    assert sorted(exported.loaded(kind).tower.signatures) == ["encode_items", "retrieve", "serving_default"]
+
+
+def test_foreign_ops_are_found(tmp_path):
+    class Foreign(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+        def double(self, x):
+            return tf.map_fn(lambda y: tf.numpy_function(lambda v: v, [y], tf.float32), x[None])
+    tf.saved_model.save(Foreign(), str(tmp_path))
+    assert [op for op in foreign_ops(str(tmp_path / "saved_model.pb")) if "PyFunc" in op]
+    assert foreign_ops(os.path.join(exported.bundle_folder("string"), "saved_model.pb")) == []
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    """run_saved_model.cc compiled against the installed TensorFlow."""
+    assert shutil.which("g++"), "g++ is missing: install a C++ compiler (Debian: apt-get install g++)"
+    program = str(tmp_path_factory.mktemp("runner") / "run_saved_model")
+    library = tf.sysconfig.get_lib()
+    source = str(pathlib.Path(__file__).with_name("run_saved_model.cc"))
+    subprocess.run(["g++", "-O0", *tf.sysconfig.get_compile_flags(), source, "-o", program, f"-L{library}",
+                    "-Wl,--no-as-needed", "-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2",
+                    f"-Wl,-rpath,{library}"], check=True)
+    return program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_every_signature_runs_in_the_cpp_loader_with_the_same_result(runner, kind):
+    """The loader that TensorFlow Serving uses, in a process without Python."""
+    item = exported.original_id(kind, 3)
+    command = [runner, exported.bundle_folder(kind), str(item)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    lines = dict(line.split("\t", 1) for line in finished.stdout.splitlines())
+    assert sorted(lines) == ["encode_items.known", "encode_items.vectors", "retrieve.ids", "retrieve.scores",
+                             "serving_default.user_vectors", "serving_default.weights"]
+    arguments = inputs(kind, [[3, 3, 3]])
+    for name in set(arguments) - {"history"}:
+        arguments[name] = tf.ones_like(arguments[name])
+    expected = exported.loaded(kind).tower.signatures["serving_default"](**arguments)["user_vectors"].numpy().ravel()
+    served = np.array(lines["serving_default.user_vectors"].split("\t"), float)
+    np.testing.assert_allclose(served[:8], expected, atol=1e-6)
+    np.testing.assert_array_equal(served[8:], served[:8])  # two users, alike
+    assert lines["encode_items.known"] == "\t".join(["1"] * 2)
+    assert str(item) not in lines["retrieve.ids"].split("\t")  # it is excluded
