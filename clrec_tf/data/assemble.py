@@ -1,5 +1,4 @@
 """A log -> a data set in memory: filters, numbers, splits, vocabularies and the report about them."""
-import dataclasses
 import importlib.metadata
 from typing import Optional
 
@@ -172,7 +171,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, items: pl.DataFrame, features: d
     report["train"] = dict(sequences=len(sequences["train"]), clicks=len(sequences["train"].item))
     for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
         report[name] = _evaluation_report(clicks, part, which, sequences[name], vocabulary)
-    report["features"] = {feature.name: dataclasses.asdict(feature) | dict(
+    report["features"] = {feature.name: dict(
+        vocabulary=feature.vocabulary_size, width=feature.width,
         items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows in encoded}
     titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
     catalogue = Catalogue(items["item"].gather(vocabulary.items).to_list(), titles, vocabulary.counts, vocabulary.items)

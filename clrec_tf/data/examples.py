@@ -2,8 +2,6 @@
 import dataclasses
 import hashlib
 import os
-import shutil
-import socket
 import sys
 from typing import Callable, Iterator, Optional
 
@@ -11,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from clrec_tf import atomic
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.data.schema import Shard
 from clrec_tf.data.splits import Sequences
-from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
 CATALOGUE_SHARD_RECORDS = 65_536
@@ -108,7 +106,7 @@ def _serialised(examples: list[tf.train.Example]) -> list[bytes]:
 
 
 def write_shard(folder: str, name: str, records: list[bytes], events: int) -> Shard:
-    """Writes one TFRecord file to the disk itself; `OSError` where it is full."""
+    """Writes one TFRecord file; `OSError` where the disk is full."""
     path = os.path.join(folder, name)
     try:
         with tf.io.TFRecordWriter(path) as writer:
@@ -124,8 +122,7 @@ def write_shard(folder: str, name: str, records: list[bytes], events: int) -> Sh
 
 
 def _entry(folder: str, name: str, records: int, events: int) -> Shard:
-    with open(os.path.join(folder, name), "rb+") as file:
-        os.fsync(file.fileno())
+    with open(os.path.join(folder, name), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Shard(name, records, events, file.tell(), digest)
 
@@ -152,28 +149,15 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
     Raises:
       UserError: disk full, no permission; `data_dir` is then as it was.
     """
-    check_writable(data_dir)
-    data_dir = os.path.abspath(data_dir)
-    folder = f"{data_dir}.incomplete-{socket.gethostname()}-{os.getpid()}"
-    try:
-        os.makedirs(os.path.dirname(data_dir), exist_ok=True)
-        _remove_leftovers(data_dir)
-        os.mkdir(folder)
-        manifest = _write_files(folder, dataset, shard_records, seed)
-        schema_lib.save_schema(folder, dataset.schema)
-        schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
-        schema_lib.save_manifest(folder, manifest)
-        _sync_folder(folder)
-        if os.path.isdir(data_dir) and os.listdir(data_dir):
-            raise DataError(f"--data_dir={data_dir} was filled by another process meanwhile: choose another")
-        os.rename(folder, data_dir)
-        _sync_folder(os.path.dirname(data_dir))
-    except OSError as error:
-        reason = f"{error.strerror or error}: {error.filename or folder}"
-        raise UserError(f"--data_dir={data_dir} cannot be written ({reason}): free space, or choose another --data_dir"
-                        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with atomic.new_folder(data_dir, f"data_dir={data_dir}") as folder:
+        try:
+            manifest = _write_files(folder, dataset, shard_records, seed)
+            schema_lib.save_schema(folder, dataset.schema)
+            schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
+            schema_lib.save_manifest(folder, manifest)
+        except OSError as error:
+            raise UserError(f"--data_dir={data_dir} cannot be written ({error.filename or folder}: "
+                            f"{error.strerror or error}): free space, or choose another --data_dir") from error
 
 
 def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -> schema_lib.Manifest:
@@ -196,33 +180,6 @@ def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -
         np.save(os.path.join(folder, schema_lib.CONTENT_FILE), dataset.content)
         content = _entry(folder, schema_lib.CONTENT_FILE, len(dataset.content), 0)
     return schema_lib.Manifest(dataset.schema.hash(), {split: tuple(part) for split, part in shards.items()}, content)
-
-
-def _sync_folder(folder: str):
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_leftovers(data_dir: str):
-    """Removes what killed processes of this machine left of the same data folder."""
-    parent, prefix = os.path.dirname(data_dir), f"{os.path.basename(data_dir)}.incomplete-{socket.gethostname()}-"
-    for name in os.listdir(parent):
-        process = name.removeprefix(prefix)
-        if name.startswith(prefix) and process.isdigit() and not _runs(int(process)):
-            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        pass
-    return True
 
 
 def check_writable(data_dir: str):
