@@ -2,6 +2,7 @@
 per-example work. What comes out is a pure function of the plan and the seed (see ``epoch_plan``)."""
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data import schema as schema_lib
@@ -143,13 +144,15 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
       time_dropout: share of examples whose time stamps are hidden.
     """
     pools = plan.remaining(first_step, epochs)
-    paths = [os.path.join(data_dir, shard.name) for shard in manifest.shards["train"]]
-    files = tf.ragged.constant([[paths[i] for i in pool.shards] for pool in pools], ragged_rank=1, dtype=tf.string)
-    numbers = tf.constant([[p.epoch, p.index, p.records, p.first_batch, p.batches] for p in pools], tf.int64)
+    files = tf.constant([os.path.join(data_dir, shard.name) for shard in manifest.shards["train"]])
+    shards = np.full((len(pools), max((len(pool.shards) for pool in pools), default=0)), -1, np.int64)
+    for row, pool in zip(shards, pools):
+        row[:len(pool.shards)] = pool.shards
+    numbers = np.array([[p.epoch, p.index, p.records, p.first_batch, p.batches] for p in pools], np.int64).reshape(-1, 5)
     size, seed = plan.batch_size, tf.constant(plan.seed, tf.int64)
 
-    def read(pool_files, numbers):
-        pool_files = pool_files.to_tensor() if isinstance(pool_files, tf.RaggedTensor) else pool_files
+    def read(shards, numbers):
+        pool_files = tf.gather(files, tf.boolean_mask(shards, shards >= 0))
         records = tf.data.TFRecordDataset(pool_files, buffer_size=8 << 20)
         # One more than promised is asked for, so that a file with too many records shows itself too.
         whole = records.batch(numbers[2] + 1)
@@ -171,7 +174,7 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
         return tf.data.Dataset.range(numbers[3], numbers[4]).map(cut, num_parallel_calls=2, deterministic=True)
 
     # The next pool is read while this one is cut.
-    dataset = tf.data.Dataset.from_tensor_slices((files, numbers)).flat_map(read).prefetch(1).flat_map(batches)
+    dataset = tf.data.Dataset.from_tensor_slices((shards, numbers)).flat_map(read).prefetch(1).flat_map(batches)
     options = tf.data.Options()
     options.autotune.enabled = False  # its budget of all cores would fight with the training step
     options.threading.private_threadpool_size = 2

@@ -28,6 +28,7 @@ class Run:
     """What the loop needs.
 
     Attributes:
+      model, optimizer: trained.
       call: `call(iterator, steps)`, see ``step``.
       dataset: makes the batches from the current step on.
       progress: where the training stands.
@@ -36,6 +37,8 @@ class Run:
       total_steps: of all epochs.
       validation_steps: steps after which to validate, ascending.
     """
+    model: tf.keras.Model
+    optimizer: tf.keras.optimizers.Optimizer
     call: Callable
     dataset: Callable
     progress: Progress
@@ -89,8 +92,9 @@ def set_up(config: Config, runtime) -> Run:
     if settings.validate_every and not validates:
         logging.info("the data set has no validation part: training runs without validation")
     call = make_train_call(model, variant, optimizer, settings.clip_norm, runtime)
-    return Run(call, dataset, progress, checkpoints, Validator(config, schema, manifest, model) if validates else None,
-               total_steps, validation_steps(epoch_ends, settings.validate_every) if validates else [])
+    return Run(model, optimizer, call, dataset, progress, checkpoints,
+               Validator(config, schema, manifest, model) if validates else None, total_steps,
+               validation_steps(epoch_ends, settings.validate_every) if validates else [])
 
 
 def open_workdir(workdir: str, config: Config, schema_hash: str) -> bool:

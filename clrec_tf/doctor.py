@@ -1,0 +1,99 @@
+"""python -m clrec_tf.doctor: runs one operation of each package that clrec_tf stands on, and names the remedy.
+
+pip does not notice versions that do not fit: broken sets install cleanly and fail later, in the middle of a job."""
+import sys
+from importlib import metadata
+
+from clrec_tf import command_line
+from clrec_tf.config import Config
+
+REMEDY = "install the tested set: pip install -c constraints.txt -e ."
+
+
+def _tensorflow():
+    import tensorflow as tf
+    assert "tf_keras" in tf.keras.layers.Layer.__module__, f"tf.keras is {tf.keras.layers.Layer.__module__}, not Keras 2"
+    assert float(tf.reduce_sum(tf.matmul(tf.ones((2, 3)), tf.ones((3, 2))))) == 12.0
+    return f"{len(tf.config.list_physical_devices('GPU'))} GPU(s)"
+
+
+def _keras():
+    import tensorflow as tf
+    import tf_keras
+    assert tf.keras.layers.Layer is tf_keras.layers.Layer, "tf.keras is not tf-keras"
+    return f"layer output {tf_keras.layers.Dense(3)(tf.ones((1, 2))).shape}"
+
+
+def _recommenders():
+    import tensorflow as tf
+    import tensorflow_recommenders as tfrs
+    index = tfrs.layers.factorized_top_k.BruteForce(k=1).index(tf.eye(3), tf.constant(["a", "b", "c"]))
+    assert index(tf.constant([[0.0, 1.0, 0.0]]))[1].numpy()[0, 0] == b"b"
+    return "brute force"
+
+
+def _io():
+    import tensorflow as tf
+    import tensorflow_io as tfio
+    # Where its library does not fit TensorFlow, importing it only warns: an op shows it.
+    decoded = tfio.experimental.serialization.decode_json('{"a": 3}', {"a": tf.TensorSpec([], tf.int64)})
+    assert int(decoded["a"]) == 3
+    return "decode_json"
+
+
+def _scann():
+    import numpy as np
+    from scann.scann_ops.py import scann_ops_pybind
+    vectors = np.eye(32, dtype=np.float32)
+    searcher = scann_ops_pybind.builder(vectors, 1, "dot_product").score_brute_force().build()
+    assert searcher.search(vectors[7])[0][0] == 7
+    return "search"
+
+
+def _polars():
+    import polars as pl
+    assert pl.DataFrame({"a": [1, 1, 2]}).group_by("a").len()["len"].sum() == 3
+    return "group_by"
+
+
+def _matplotlib():
+    import io
+    from matplotlib.figure import Figure
+    Figure().savefig(io.BytesIO(), format="png")
+    return "png"
+
+
+CHECKS = {"tensorflow": _tensorflow, "tf-keras": _keras, "tensorflow-recommenders": _recommenders,
+          "tensorflow-io": _io, "scann": _scann, "polars": _polars, "matplotlib": _matplotlib}
+
+
+def diagnose() -> dict[str, tuple[str, str, bool]]:
+    """Runs every check: package -> (version, what ran or what failed, whether it works)."""
+    found = {}
+    for package, check in CHECKS.items():
+        try:
+            version = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = ("absent", "not installed", False)
+            continue
+        try:
+            found[package] = (version, check(), True)
+        except Exception as error:  # pylint: disable=broad-except  (whatever a broken binary raises)
+            found[package] = (version, f"{type(error).__name__}: {str(error).splitlines()[0][:150]}", False)
+    return found
+
+
+def main(config: Config) -> int:
+    """Runs the command; exit code 1 if anything does not work."""
+    del config
+    found = diagnose()
+    for package, (version, what, works) in found.items():
+        print(f"{'ok  ' if works else 'FAIL'}  {package:<24} {version:<10} {what}")
+    if all(works for _, _, works in found.values()):
+        return 0
+    print(f"remedy: {REMEDY}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=(), usage=__doc__)

@@ -1,0 +1,52 @@
+"""A small prepared log and a training on it, for the tests of training."""
+import json
+import pathlib
+
+import numpy as np
+
+from clrec_tf.config import Config
+from clrec_tf.config import ModelConfig
+from clrec_tf.config import Paths
+from clrec_tf.config import TrainConfig
+from clrec_tf.training.loop import train
+from clrec_tf.training.runtime import LocalRuntime
+from tests.prepared_data import prepare_text
+
+USERS, ITEMS = 60, 30
+
+
+def click_log(seed: int = 0, users: int = USERS, items: int = ITEMS) -> str:
+    """A random log in which an item is usually followed by the next one (modulo `items`): a planted successor."""
+    rng, lines = np.random.default_rng(seed), ["user_id,item_id,timestamp,category"]
+    for user in range(users):
+        item = rng.integers(items)
+        for click in range(rng.integers(7, 14)):
+            lines.append(f"{user},{item + 1},{1_600_000_000 + 400 * click + user},c{item % 3}")
+            item = (item + 1) % items if rng.random() < 0.9 else rng.integers(items)
+    return "\n".join(lines) + "\n"
+
+
+def prepared(folder: pathlib.Path, **settings) -> str:
+    """A data folder with several shards."""
+    return prepare_text(folder, click_log(), **{**dict(shard_records=16, feature_columns=("category",)), **settings})
+
+
+def config(data_dir: str, workdir, seed: int = 0, model=None, **train_settings) -> Config:
+    """Small model, several epochs, sliding targets."""
+    return Config(
+        paths=Paths(data_dir=data_dir, workdir=str(workdir), seed=seed),
+        model=ModelConfig(**{**dict(embedding_dim=8, max_history=6, attention_heads=2, queue_size=40), **(model or {})}),
+        train=TrainConfig(**{**dict(batch_size=16, target_mode="sliding", shuffle_shards=2, epochs=2, steps_per_call=4,
+                                    log_every_steps=1, validate_every=0.0, checkpoint_every_steps=10, learning_rate=0.01),
+                             **train_settings}))
+
+
+def run(settings: Config) -> int:
+    """Trains locally; returns the exit code."""
+    return train(settings, LocalRuntime())
+
+
+def losses(workdir) -> dict[int, float]:
+    """step -> loss from metrics.jsonl, exactly as written."""
+    rows = [json.loads(line) for line in (pathlib.Path(workdir) / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["loss"] for row in rows if "loss" in row}

@@ -1,0 +1,92 @@
+"""Sparse optimizers against NumPy loops and against the dense originals."""
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf.config import TrainConfig
+from clrec_tf.training.optimizers import WarmupSchedule
+from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.step import global_norm
+from clrec_tf.training.step import scale_gradients
+
+V, D = 7, 3
+
+
+def gradients(seed, steps, rows=None):
+    """Sparse gradients with repeated rows."""
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        indices = rng.integers(0, V, 5) if rows is None else np.concatenate([rows, rng.integers(0, V, 2)])
+        yield indices, rng.normal(size=(len(indices), D)).astype(np.float32)
+
+
+def applied(optimizer, variable, indices, values):
+    optimizer.apply_gradients([(tf.IndexedSlices(tf.constant(values), tf.constant(indices, tf.int64), (V, D)), variable)])
+
+
+def test_lazy_adam_moves_rows_in_use_only_as_a_numpy_loop_says():
+    start = np.random.default_rng(1).normal(size=(V, D)).astype(np.float32)
+    variable = tf.Variable(start)
+    optimizer = build_optimizer(TrainConfig(learning_rate=0.1, weight_decay=0.01), 100)
+    expected, m, v = start.astype(float), np.zeros((V, D)), np.zeros((V, D))
+    for step, (indices, values) in enumerate(gradients(0, 6), start=1):
+        applied(optimizer, variable, indices, values)
+        for row in set(indices):
+            g = sum(value.astype(float) for index, value in zip(indices, values) if index == row)
+            expected[row] -= 0.1 * 0.01 * expected[row]
+            m[row] = 0.9 * m[row] + 0.1 * g
+            v[row] = 0.999 * v[row] + 0.001 * g * g
+            rate = 0.1 * math.sqrt(1 - 0.999 ** step) / (1 - 0.9 ** step)
+            expected[row] -= rate * m[row] / (np.sqrt(v[row]) + 1e-7)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-5, atol=2e-6)
+
+
+def test_lazy_adam_equals_adam_when_every_row_has_a_gradient():
+    lazy, dense = tf.Variable(tf.ones((V, D))), tf.Variable(tf.ones((V, D)))
+    ours, keras = build_optimizer(TrainConfig(learning_rate=0.05), 100), tf.keras.optimizers.Adam(0.05, jit_compile=False)
+    for indices, values in gradients(2, 5, rows=np.arange(V)):
+        applied(ours, lazy, indices, values)
+        whole = np.zeros((V, D), np.float32)
+        np.add.at(whole, indices, values)
+        keras.apply_gradients([(tf.constant(whole), dense)])
+    np.testing.assert_allclose(lazy.numpy(), dense.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["lazy_adam", "adagrad"])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_rows_without_gradient_stay_as_they_are(kind, decay):
+    variable = tf.Variable(tf.ones((V, D)))
+    optimizer = build_optimizer(TrainConfig(optimizer=kind, learning_rate=0.1, weight_decay=decay), 10)
+    for _ in range(3):
+        applied(optimizer, variable, np.array([1, 4, 4]), np.ones((3, D), np.float32))
+    moved = (variable.numpy() != 1).any(axis=1)
+    assert moved.tolist() == [row in (1, 4) for row in range(V)]
+
+
+def test_weight_decay_of_dense_variables():
+    variable = tf.Variable([2.0])
+    optimizer = build_optimizer(TrainConfig(learning_rate=0.5, weight_decay=0.2), 10)
+    optimizer.apply_gradients([(tf.constant([0.0]), variable)])
+    np.testing.assert_allclose(variable.numpy(), [2.0 - 0.5 * 0.2 * 2.0], rtol=1e-6)  # a zero gradient: decay alone
+
+
+def test_schedule():
+    constant = WarmupSchedule(0.4, 4, "constant", 100, 0.0)
+    np.testing.assert_allclose([constant(step) for step in (0, 1, 3, 50)], [0.1, 0.2, 0.4, 0.4], rtol=1e-6)
+    cosine = WarmupSchedule(0.4, 0, "cosine", 100, 0.1)
+    # at the middle of the cosine: the mean of peak and end
+    np.testing.assert_allclose([cosine(step) for step in (0, 50, 100, 120)], [0.4, 0.22, 0.04, 0.04], rtol=1e-5)
+    both = WarmupSchedule(1.0, 10, "cosine", 110, 0.0)
+    np.testing.assert_allclose([both(step) for step in (4, 10, 60)], [0.5, 1.0, 0.5], rtol=1e-5)
+
+
+def test_global_norm_and_scaling_of_mixed_gradients():
+    sparse = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([0, 5]), (9, 1))
+    dense = tf.constant([12.0])
+    assert float(global_norm([sparse, dense])) == pytest.approx(13.0)  # 3² + 4² + 12² = 13²
+    scaled = scale_gradients([sparse, dense], 0.5)
+    assert isinstance(scaled[0], tf.IndexedSlices)
+    np.testing.assert_allclose(tf.convert_to_tensor(scaled[0]).numpy().sum(), 3.5)
+    np.testing.assert_allclose(scaled[1].numpy(), [6.0])
