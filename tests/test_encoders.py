@@ -9,7 +9,7 @@ from clrec_tf.encoders import clicks
 from clrec_tf.encoders.embeddings import EmbeddingTable
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.models.clrec import CLRec
-from tests.test_item_encoder import CATEGORY_AND_TAGS, make_encoder
+from tests.test_item_encoder import TAGS_AND_CATEGORY, make_encoder
 import tensorflow as tf
 
 DIM, HEADS, HISTORY = 4, 3, 5
@@ -149,8 +149,14 @@ def test_user_encoder_against_loops(aggregation, values):
     assert encoder.attention.layers[0].units == 4 * DIM
 
 
+def test_mean_of_the_history():
+    values = tf.constant([[[2.0, 4.0], [4.0, 0.0], [90.0, 90.0]], [[7.0, 7.0]] * 3])
+    mask = tf.sequence_mask([2, 0], 3)
+    np.testing.assert_array_equal(attention_user.MeanUserEncoder()(values, values * 0, mask), [[3, 2], [0, 0]])
+
+
 def make_tower(user_encoder, similarity="cosine"):
-    return CLRec(make_encoder(CATEGORY_AND_TAGS, dim=DIM), clicks.ClickEncoder(DIM, HISTORY, "backward", "minutes", 9),
+    return CLRec(make_encoder(TAGS_AND_CATEGORY, dim=DIM), clicks.ClickEncoder(DIM, HISTORY, "backward", "minutes", 9),
                  user_encoder, similarity, .07)
 
 
