@@ -158,10 +158,10 @@ def test_prefilled_equals_earlier_batches_of_the_same_model(kind):
     model = tiny_model()
     variant, naive = make_variant(kind, model, 6), NaiveQueue(kind, 6, True)
     variant.mask_same_user = True
-    batches = [make_batch([2, 3, 4, 5], users=[5, 6, 0, 8], weights=[1, 0, 1, 1]),
-               make_batch([6, 7, 8, 9], users=[1, 2, 3, 9]), make_batch([10, 10, 10, 10])]
+    batches = [make_batch([2, 3, 4, 5], users=[5, 6, 0, 8]),
+               make_batch([6, 7, 8, 9], users=[1, 2, 3, 9], weights=[1, 0, 1, 1]), make_batch([10, 10, 10, 10])]
     variant.prefill(batches)
-    assert sorted(queued(variant)) == [4, 5, 6, 7, 8, 9]  # full before the third
+    assert sorted(queued(variant)) == [3, 4, 5, 6, 8, 9]  # full before the third
     table, batch = model.item_encoder.ids.table.numpy().astype(float), make_batch([11, 12])
     for earlier in batches[:2] + [batch]:
         naive.enqueue(table, earlier)
