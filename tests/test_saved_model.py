@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf.config import ModelConfig
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
-from clrec_tf.serving.saved_model import MAX_RETRIEVED, foreign_ops
+from clrec_tf.models.build import build_model
+from clrec_tf.serving.candidates import encode_candidates
+from clrec_tf.serving.saved_model import MAX_RETRIEVED, UserTower, foreign_ops
 from tests import exported
 
 PAD = {"int": -1, "string": ""}
@@ -126,6 +129,19 @@ def test_a_history_without_known_items_is_the_zero_vector_and_retrieves_the_most
     assert ids[0].tolist() == ids[2].tolist() == [exported.original_id(kind, item) for item in popular[:4]]
     assert ids[1].tolist() == [exported.original_id(kind, popular[rank]) for rank in (1, 3, 4, 5)]
     np.testing.assert_array_equal(scores, np.zeros((3, 4)))
+
+
+def test_an_empty_history_is_zero_even_where_the_encoder_has_biases(tmp_path):
+    world = exported.world("int")
+    model = build_model(ModelConfig(embedding_dim=8, max_history=exported.HISTORY, head_aggregation="mean_mlp"),
+                        world.schema)
+    for variable in model.user_encoder.variables:
+        variable.assign(variable + 0.1)
+    candidates = encode_candidates(model, Encoder(model, exported.HISTORY), world.catalogue)
+    (tmp_path / "ids.txt").write_text("".join(f"{item}\n" for item in candidates.original_ids))
+    tower = UserTower(model, candidates, "int", exported.HISTORY, str(tmp_path / "ids.txt"), "c" * 64)
+    users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64)).numpy()
+    assert not users[0].any() and np.linalg.norm(users[1]) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 7, exported.ITEMS + 5])
