@@ -217,22 +217,22 @@ def runner(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", exported.KINDS)
-def test_every_signature_runs_in_the_cpp_loader_with_the_same_result(runner, kind):
+def test_every_signature_runs_in_the_cpp_loader_with_the_same_result(runner):
     """The loader that TensorFlow Serving uses, in a process without Python."""
-    item = exported.original_id(kind, 3)
-    command = [runner, exported.bundle_folder(kind), str(item)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    lines = dict(line.split("\t", 1) for line in finished.stdout.splitlines())
-    assert sorted(lines) == ["encode_items.known", "encode_items.vectors", "retrieve.ids", "retrieve.scores",
-                             "serving_default.user_vectors", "serving_default.weights"]
-    arguments = inputs(kind, [[3, 3, 3]])
-    for name in set(arguments) - {"history"}:
-        arguments[name] = tf.ones_like(arguments[name])
-    expected = exported.loaded(kind).tower.signatures["serving_default"](**arguments)["user_vectors"].numpy().ravel()
-    served = np.array(lines["serving_default.user_vectors"].split("\t"), float)
-    np.testing.assert_allclose(served[:8], expected, atol=1e-6)
-    np.testing.assert_array_equal(served[8:], served[:8])  # two users, alike
-    assert lines["encode_items.known"] == "\t".join(["1"] * 2)
-    assert str(item) not in lines["retrieve.ids"].split("\t")  # it is excluded
+    for kind in exported.KINDS:  # in one test, so that parallel workers compile once
+        item = exported.original_id(kind, 3)
+        command = [runner, exported.bundle_folder(kind), str(item)]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        lines = dict(line.split("\t", 1) for line in finished.stdout.splitlines())
+        assert sorted(lines) == ["encode_items.known", "encode_items.vectors", "retrieve.ids", "retrieve.scores",
+                                 "serving_default.user_vectors", "serving_default.weights"]
+        arguments = inputs(kind, [[3, 3, 3]])
+        for name in set(arguments) - {"history"}:
+            arguments[name] = tf.ones_like(arguments[name])
+        expected = exported.loaded(kind).tower.signatures["serving_default"](**arguments)["user_vectors"].numpy().ravel()
+        served = np.array(lines["serving_default.user_vectors"].split("\t"), float)
+        np.testing.assert_allclose(served[:8], expected, atol=1e-6)
+        np.testing.assert_array_equal(served[8:], served[:8])  # two users, alike
+        assert lines["encode_items.known"] == "\t".join(["1"] * 2)
+        assert str(item) not in lines["retrieve.ids"].split("\t")  # it is excluded
