@@ -11,9 +11,12 @@ def global_norm(gradients) -> tf.Tensor:
 
 
 def scale_gradients(gradients, factor):
-    """Every gradient times a scalar, sparse ones kept sparse."""
-    return [tf.IndexedSlices(g.values * factor, g.indices, g.dense_shape) if isinstance(g, tf.IndexedSlices)
-            else g * factor for g in gradients]
+    """Every gradient times a scalar, sparse ones kept sparse; None stays None."""
+    def scaled(gradient):
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+        return None if gradient is None else gradient * factor
+    return [scaled(gradient) for gradient in gradients]
 
 
 def make_train_call(model, variant, optimizer, clip_norm, runtime):
@@ -34,27 +37,24 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
     """
     variables = model.trainable_variables
 
-    def one_step(batch, handles):
+    def differentiate(batch, handles):
         with tf.GradientTape() as tape:
             positive, candidates = variant.logits(batch, handles)
             losses = contrastive.contrastive_loss(positive, candidates)
-            # A row of weight 0 may have an empty denominator: its loss must not enter, not even as 0 · ∞.
-            losses = tf.where(batch["weight"] > 0, losses, 0.0)
             loss = contrastive.weighted_mean(losses, batch["weight"])
-        pairs = [(g, v) for g, v in zip(tape.gradient(loss, variables), variables) if g is not None]
-        gradients, used = zip(*pairs)
-        norm = global_norm(gradients)
-        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        gradients = tape.gradient(loss, variables)
+        norm = global_norm([g for g in gradients if g is not None])
         if clip_norm:
             gradients = scale_gradients(gradients, tf.minimum(1.0, clip_norm / tf.maximum(norm, 1e-12)))
-        tf.cond(finite, lambda: _apply(optimizer, gradients, used), lambda: tf.constant(0, tf.int64))
-        good = tf.cast(finite, tf.float32)
-        return {
-            "loss": tf.where(finite, loss, 0.0),
-            "gradient_norm": tf.where(finite, norm, 0.0),
-            "examples": tf.reduce_sum(tf.cast(batch["weight"] > 0, tf.float32)),
-            "skipped": 1.0 - good,
-        }
+        return gradients, loss, norm, tf.reduce_sum(tf.cast(batch["weight"] > 0, tf.float32))
+
+    def apply(gradients):
+        optimizer.apply_gradients((g, v) for g, v in zip(gradients, variables) if g is not None)
+
+    def update(gradients):
+        # In a replica context of its own: an optimizer synchronises there, which a condition inside would forbid.
+        runtime.strategy.run(apply, args=(gradients,))
+        return 0.0
 
     @tf.function
     def call(iterator, steps):
@@ -62,14 +62,13 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
         sums = {name: tf.constant(0.0) for name in ("loss", "gradient_norm", "examples", "skipped")}
         trailing = tf.constant(0.0)
         for _ in tf.range(steps):
-            result = runtime.strategy.run(one_step, args=(next(iterator), handles))
-            trailing = (trailing + 1.0) * result["skipped"]
-            sums = {name: sums[name] + result[name] for name in sums}
+            gradients, loss, norm, examples = runtime.strategy.run(differentiate, args=(next(iterator), handles))
+            finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+            skipped = tf.cond(finite, lambda: update(gradients), lambda: 1.0)  # pylint: disable=cell-var-from-loop
+            trailing = (trailing + 1.0) * skipped
+            sums = {"loss": sums["loss"] + tf.where(finite, loss, 0.0),
+                    "gradient_norm": sums["gradient_norm"] + tf.where(finite, norm, 0.0),
+                    "examples": sums["examples"] + examples, "skipped": sums["skipped"] + skipped}
         return {**sums, "trailing_skipped": trailing, **variant.health(handles)}
 
     return call
-
-
-def _apply(optimizer, gradients, variables):
-    optimizer.apply_gradients(zip(gradients, variables))
-    return tf.identity(optimizer.iterations)
