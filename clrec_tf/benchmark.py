@@ -1,11 +1,11 @@
 """python -m clrec_tf.benchmark --suite=NAME: measures one part of the program and prints what it found."""
-import json
 import os
 
 from clrec_tf import command_line
 from clrec_tf.benchmarks import prepare
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
+from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
 
 # Each takes the settings and returns names and figures, units in the names.
@@ -24,11 +24,10 @@ def benchmark(settings: BenchmarkConfig) -> dict:
 def main(config: Config):
     """Runs the command."""
     found = benchmark(config.benchmark)
+    for name, value in found.items():
+        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     if config.benchmark.json:
-        print(json.dumps(found))
-    else:
-        for name, value in found.items():
-            print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+        save_json(config.benchmark.json, found)
 
 
 if __name__ == "__main__":

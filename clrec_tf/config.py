@@ -52,13 +52,15 @@ class PrepareConfig(_Checked):
     """From a raw click log to TFRecords."""
     format: str = setting("columns", "Form of --input.", choices=(
         "taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
-    input: str = setting("", "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
-    item_features: str = setting("", "File of item features joined by item id: TSV/CSV with a header whose first column "
-                                     "is the item id, Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. "
-                                     "Features used: --feature_columns and --multi_feature_columns; of JSON all, by "
-                                     "default.")
-    dense_features: str = setting("", "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the "
-                                      "columns `item_id` and `vector`.")
+    input: str = setting("",
+        "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
+    item_features: str = setting("",
+        "File of item features joined by item id: TSV/CSV with a header whose first column is the item id, "
+        "Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. Features used: --feature_columns and "
+        "--multi_feature_columns; of JSON all, by default.")
+    dense_features: str = setting("",
+        "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the columns `item_id` "
+        "and `vector`.")
     delimiter: str = setting("", "Column delimiter of text input (default: by format and file name).")
     user_column: str = setting("user_id", "Column of the user id (format columns).")
     item_column: str = setting("item_id", "Column of the item id (format columns).")
@@ -67,7 +69,8 @@ class PrepareConfig(_Checked):
                                                  "order and has no time stamps (formats columns and recbole).")
     timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds.", choices=("s", "ms"))
     event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
-    title_column: str = setting("title", "Column of the item's title, shown by retrieve, in the log or in --item_features.")
+    title_column: str = setting("title",
+        "Column of the item's title, shown by retrieve, in the log or in --item_features.")
     feature_columns: tuple[str, ...] = setting((), "Categorical item features, one value each (format columns and "
                                                    "--item_features).")
     multi_feature_columns: tuple[str, ...] = setting((), "Item features with several values each, split at "
@@ -75,14 +78,16 @@ class PrepareConfig(_Checked):
     multi_separator: str = setting("|", "Separator inside a several-valued feature.")
     max_values: int = setting(8, "Values kept of a several-valued feature.", lower=1)
     keep_events: tuple[str, ...] = setting((), "Behaviours kept, such as pv,buy (default: all).")
-    split: str = setting("leave_one_out", "leave_one_out: last click = test, one before = validation. "
-                                          "last_days: test on the last day(s), validate on those before, train on earlier.",
-                         choices=("leave_one_out", "last_days"))
+    split: str = setting("leave_one_out",
+        "leave_one_out: last click = test, one before = validation. last_days: test on the last day(s), validate "
+        "on those before, train on earlier.", choices=("leave_one_out", "last_days"))
     test_days: int = setting(1, "Days of the test part (split last_days).", lower=1)
     valid_days: int = setting(1, "Days of the validation part (split last_days); 0: none.", lower=0)
     utc_offset: float = setting(0.0, "Hours added to UTC to find a day's border.", lower=-14.0, upper=14.0)
-    from_time: str = setting("", "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset. (--from)")
-    to_time: str = setting("", "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset. (--to)")
+    from_time: str = setting("",
+        "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset. (--from)")
+    to_time: str = setting("",
+        "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset. (--to)")
     min_train_length: int = setting(5, "Training sequences shorter than this are not trained on.", lower=1)
     max_sequence_length: int = setting(10_000, "Most recent clicks kept per user.", lower=2)
     min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)
@@ -101,25 +106,27 @@ class ModelConfig(_Checked):
     feature_dims: tuple[str, ...] = setting((), "Widths of the item features' embeddings, in schema order, summing to "
                                                 "--embedding_dim (default: split by largest remainder).")
     use_features: bool = setting(True, "Encode items with their features, not the id alone.")
-    feature_projection: bool = setting(False, "Project the concatenated features to d, which lets feature widths differ "
-                                              "from a sum of d (a deviation from the paper).")
+    feature_projection: bool = setting(False,
+        "Project the concatenated features to d, which lets feature widths differ from a sum of d (a deviation "
+        "from the paper).")
     content_hidden: int = setting(0, "Hidden width of the encoder of dense content vectors (0: linear).", lower=0)
     max_history: int = setting(50, "Most recent clicks T of a user that the query tower sees.", lower=1)
     user_encoder: str = setting("multi_att", "multi_att: multi-head attention and weighted head aggregation (paper). "
                                              "mean: mean of the history.", choices=("multi_att", "mean"))
     attention_heads: int = setting(4, "Heads H of the multi-head attention.", lower=1)
     attention_hidden: int = setting(0, "Hidden width of the attention MLP (0: 4d).", lower=0)
-    attention_values: str = setting("all", "What attention sums: all = item + time + position, item = item vector only.",
-                                    choices=("all", "item"))
+    attention_values: str = setting("all",
+        "What attention sums: all = item + time + position, item = item vector only.", choices=("all", "item"))
     head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
                                     choices=("wha", "mean", "mean_mlp", "concat_mlp"))
     similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
     temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
-    position: str = setting("backward", "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
-                            choices=("backward", "forward", "none"))
-    time_embedding: str = setting("auto", "auto: minutes if the data has time stamps. minutes: boundaries 5..3840 minutes. "
-                                          "log2: powers of two of seconds. none: no time.",
-                                  choices=("auto", "minutes", "log2", "none"))
+    position: str = setting("backward",
+        "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
+        choices=("backward", "forward", "none"))
+    time_embedding: str = setting("auto",
+        "auto: minutes if the data has time stamps. minutes: boundaries 5..3840 minutes. log2: powers of two of "
+        "seconds. none: no time.", choices=("auto", "minutes", "log2", "none"))
     queue: str = setting("cached", "in_batch: the batch's own positives. raw: queue of ids, re-encoded each step. "
                                    "cached: queue of item vectors.", choices=("in_batch", "raw", "cached"))
     queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)
@@ -130,12 +137,14 @@ class ModelConfig(_Checked):
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(_Checked):
     """The training loop."""
-    stages: tuple[str, ...] = setting(("train",), "What one call does, in order, of: generate, prepare, train, evaluate, "
-                                                  "export, show. generate, prepare and train leave alone what is complete.")
+    stages: tuple[str, ...] = setting(("train",),
+        "What one call does, in order, of: generate, prepare, train, evaluate, export, show. generate, prepare "
+        "and train leave alone what is complete.")
     batch_size: int = setting(256, "Examples B per step.", lower=1)
     epochs: int = setting(1, "Passes over the training data.", lower=0)
-    target_mode: str = setting("last", "last: a sequence's last click is the target. sliding: every click after the first is, "
-                                       "one example per prefix.", choices=("last", "sliding"))
+    target_mode: str = setting("last",
+        "last: a sequence's last click is the target. sliding: every click after the first is, one example per "
+        "prefix.", choices=("last", "sliding"))
     shuffle_shards: int = setting(8, "Shards whose examples are shuffled together.", lower=1)
     optimizer: str = setting("lazy_adam", "Sparse optimizer: only rows in use are updated.",
                              choices=("lazy_adam", "adagrad"))
@@ -146,8 +155,9 @@ class TrainConfig(_Checked):
     weight_decay: float = setting(0.0, "Decoupled weight decay; of tables only the rows in use decay.", lower=0.0)
     clip_norm: float = setting(5.0, "Global gradient norm is clipped to this (0: off).", lower=0.0)
     steps_per_call: int = setting(20, "Steps per dispatched call.", lower=1)
-    time_dropout: float = setting(0.02, "Share of examples trained without time stamps, so that the row for unknown time "
-                                        "is trained.", lower=0.0, upper=1.0)
+    time_dropout: float = setting(0.02,
+        "Share of examples trained without time stamps, so that the row for unknown time is trained.",
+        lower=0.0, upper=1.0)
     validate_every: float = setting(1.0, "Epochs between validations (0: none).", lower=0.0)
     validation_metric: str = setting("hr@10/full", "Metric (higher is better) that selects the best checkpoint.")
     validation_users: int = setting(10_000, "Users of a validation, at most.", lower=1)
@@ -155,8 +165,9 @@ class TrainConfig(_Checked):
                                            lower=0)
     checkpoint_every_steps: int = setting(1000, "Steps between checkpoints.", lower=1)
     keep_checkpoints: int = setting(3, "Latest checkpoints kept, besides the best.", lower=1)
-    max_nonfinite_steps: int = setting(10, "Consecutive steps with NaN or infinite loss or gradient, each skipped, before "
-                                           "training stops with an error.", lower=0)
+    max_nonfinite_steps: int = setting(10,
+        "Consecutive steps with NaN or infinite loss or gradient, each skipped, before training stops with an "
+        "error.", lower=0)
     log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
     verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too.",
                                choices=("size", "sha256"))
@@ -182,7 +193,8 @@ class ExportConfig(_Checked):
     """The serving bundle."""
     export_version: int = setting(0, "Version folder (0: one more than the newest).", lower=0)
     export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
-    index: str = setting("auto", "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
+    index: str = setting("auto",
+        "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
     target_recall: float = setting(0.95, "Recall of the index against exact search below which export fails.",
                                    lower=0.0, upper=1.0)
     recall_k: int = setting(100, "Results k that this recall is measured over.", lower=1, upper=10_000)
@@ -192,11 +204,13 @@ class ExportConfig(_Checked):
 @dataclasses.dataclass(frozen=True)
 class RetrieveConfig(_Checked):
     """Retrieval from a bundle."""
-    history: str = setting("", "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
+    history: str = setting("",
+        "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
     k: int = setting(10, "Items retrieved per user.", lower=1, upper=10_000)
     exclude_seen: bool = setting(False, "Leave the history's items out of the result.")
-    users: str = setting("", "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if "
-                             "known, `timestamps` and `request_time` in seconds.")
+    users: str = setting("",
+        "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if known, "
+        "`timestamps` and `request_time` in seconds.")
     output: str = setting("", "File for bulk results, .parquet or .jsonl.")
     embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.")
     retrieve_batch: int = setting(512, "Users searched at once in bulk retrieval.", lower=1)
@@ -206,7 +220,7 @@ class RetrieveConfig(_Checked):
 class BenchmarkConfig(_Checked):
     """Measurements."""
     suite: str = setting("prepare", "What is measured.")
-    json: bool = setting(False, "Print one line of JSON.")
+    json: str = setting("", "File for the figures as JSON, besides printing them.")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 
@@ -229,8 +243,9 @@ class Config:
 
     def __post_init__(self):
         if self.model.queue != "in_batch" and self.model.queue_size < self.train.batch_size:
-            raise UserError(f"--queue_size={self.model.queue_size} is smaller than --batch_size={self.train.batch_size}: "
-                            "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
+            raise UserError(
+                f"--queue_size={self.model.queue_size} is smaller than --batch_size={self.train.batch_size}: "
+                "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
         if self.prepare.from_time and self.prepare.from_time == self.prepare.to_time:
             raise UserError(f"--from={self.prepare.from_time} equals --to: no click remains")
 

@@ -12,7 +12,8 @@ REMEDY = "install the tested set: pip install -c constraints.txt -e ."
 
 def _tensorflow():
     import tensorflow as tf
-    assert "tf_keras" in tf.keras.layers.Layer.__module__, f"tf.keras is {tf.keras.layers.Layer.__module__}, not Keras 2"
+    keras = tf.keras.layers.Layer.__module__
+    assert "tf_keras" in keras, f"tf.keras is {keras}, not Keras 2"
     assert float(tf.reduce_sum(tf.matmul(tf.ones((2, 3)), tf.ones((3, 2))))) == 12.0
     return f"{len(tf.config.list_physical_devices('GPU'))} GPU(s)"
 

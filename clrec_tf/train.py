@@ -20,7 +20,7 @@ LOG_FOLDER = "log"
 
 
 def run_stages(config: Config) -> int:
-    """Runs the stages of --stages in their natural order; returns the exit code of the first that does not end with 0."""
+    """Runs the stages of --stages in their natural order; returns the first exit code that is not 0."""
     stages = config.train.stages
     unknown = [stage for stage in stages if stage not in STAGES]
     if unknown or not stages:

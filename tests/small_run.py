@@ -13,6 +13,9 @@ from clrec_tf.training.runtime import LocalRuntime
 from tests.prepared_data import prepare_text
 
 USERS, ITEMS = 60, 30
+SMALL_MODEL = dict(embedding_dim=8, max_history=6, attention_heads=2, queue_size=40)
+SMALL_TRAIN = dict(batch_size=16, target_mode="sliding", shuffle_shards=2, epochs=2, steps_per_call=4, log_every_steps=1,
+                   validate_every=0.0, checkpoint_every_steps=10, learning_rate=0.01)
 
 
 def click_log(seed: int = 0, users: int = USERS, items: int = ITEMS) -> str:
@@ -35,10 +38,7 @@ def config(data_dir: str, workdir, seed: int = 0, model=None, **train_settings) 
     """Small model, several epochs, sliding targets."""
     return Config(
         paths=Paths(data_dir=data_dir, workdir=str(workdir), seed=seed),
-        model=ModelConfig(**{**dict(embedding_dim=8, max_history=6, attention_heads=2, queue_size=40), **(model or {})}),
-        train=TrainConfig(**{**dict(batch_size=16, target_mode="sliding", shuffle_shards=2, epochs=2, steps_per_call=4,
-                                    log_every_steps=1, validate_every=0.0, checkpoint_every_steps=10, learning_rate=0.01),
-                             **train_settings}))
+        model=ModelConfig(**{**SMALL_MODEL, **(model or {})}), train=TrainConfig(**{**SMALL_TRAIN, **train_settings}))
 
 
 def run(settings: Config) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.serving import tuning
-from clrec_tf.serving.index import ExactIndex, ScannIndex, load_index, save_index
+from clrec_tf.serving.index import ExactIndex, load_index, save_index
 from clrec_tf.serving.tuning import build_index, recall_at_k
 
 ITEMS, WIDTH, USERS = 25_000, 32, 200

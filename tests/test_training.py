@@ -1,19 +1,12 @@
 """The loop end to end on a small log: learning, resuming bit for bit, early stopping, and every way to be stopped."""
+import io
 import json
-import os
-import pathlib
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.data import schema as schema_lib
-from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
@@ -26,6 +19,7 @@ from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.validation import note_validation
 from clrec_tf.training.validation import validation_steps
 from tests import small_run
+from tests.test_input_pipeline import expected_rows
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +41,9 @@ def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
     for last in range(1, 31):
         history = np.zeros((1, 3, 2), np.int64)
         history[0, :2] = [rows[(last - 2) % 30 + 1], rows[last]]
-        user = encoder._users(tf.constant(history), tf.constant([[True, True, False]]), tf.constant([[400, 400, -1]], tf.int64))
-        best = catalogue.original_ids[np.argsort(-(items @ user.numpy()[0]))[:3]]
+        mask, gaps = tf.constant([[True, True, False]]), tf.constant([[800, 400, -1]], tf.int64)
+        user = encoder._users(tf.constant(history), mask, gaps).numpy()[0]
+        best = catalogue.original_ids[np.argsort(-(items @ user))[:3]]
         hits.append(last % 30 + 1 in best)
     assert np.mean(hits) > 0.8  # 3 of 30 by chance: 0.1
 
@@ -87,13 +82,11 @@ def test_every_training_item_of_an_epoch_enters_the_queue_once(data_dir, tmp_pat
     small_run.run(settings)
     with np.load(_queue_archive(tmp_path), allow_pickle=False) as archive:
         count, items = int(archive["count/0"]), archive["item/0"]
-    from tests.test_input_pipeline import expected_rows  # pylint: disable=import-outside-toplevel
     targets = sorted(row[2][0] for row in expected_rows(data_dir, "sliding"))
     assert count == len(targets) and sorted(items[:count, 0].tolist()) == targets
 
 
 def _queue_archive(workdir):
-    import io  # pylint: disable=import-outside-toplevel
     reader = tf.train.load_checkpoint(find_checkpoint(str(workdir), "latest"))
     name = next(n for n in reader.get_variable_to_shape_map() if n.startswith("queue/"))
     return io.BytesIO(reader.get_tensor(name))
@@ -164,133 +157,3 @@ def test_nan_gradients_change_nothing_and_end_the_training(data_dir, tmp_path):
     for old, variable in zip(before, run.model.trainable_variables):
         np.testing.assert_array_equal(old, variable.numpy())
     assert int(run.optimizer.iterations) == 0
-
-
-@pytest.mark.parametrize("change, message", [
-    (dict(train=dict(batch_size=8)), "--batch_size=8 differs from 16"),
-    (dict(model=dict(embedding_dim=16)), "--embedding_dim=16 differs from 8"),
-    (dict(train=dict(target_mode="last")), "--target_mode=last differs from sliding"),
-    (dict(seed=3), "--seed=3 differs from 0"),
-])
-def test_a_run_does_not_go_on_with_other_settings(data_dir, tmp_path, change, message):
-    small_run.run(small_run.config(data_dir, tmp_path, epochs=1))
-    with pytest.raises(UserError, match=message):
-        small_run.run(small_run.config(data_dir, tmp_path, seed=change.get("seed", 0), model=change.get("model"),
-                                       **{"epochs": 1, **change.get("train", {})}))
-
-
-def test_a_run_does_not_go_on_with_other_data(data_dir, tmp_path):
-    small_run.run(small_run.config(data_dir, tmp_path / "run", epochs=1))
-    other = small_run.prepared(tmp_path, min_item_count=2)
-    with pytest.raises(UserError, match="is not the data set that --workdir"):
-        small_run.run(small_run.config(other, tmp_path / "run", epochs=1))
-    with pytest.raises(UserError, match="is not the data set that --workdir"):
-        load_trained(small_run.config(other, tmp_path / "run"), "latest")
-
-
-def test_more_epochs_may_be_asked_for(data_dir, tmp_path):
-    small_run.run(small_run.config(data_dir, tmp_path, epochs=1))
-    one = max(small_run.losses(tmp_path))
-    small_run.run(small_run.config(data_dir, tmp_path, epochs=2))
-    assert max(small_run.losses(tmp_path)) > one
-
-
-@pytest.mark.parametrize("settings, message", [
-    (dict(train=dict(validation_metric="hr@10")), "--validation_metric=hr@10: must be"),
-    (dict(model=dict(feature_dims=("3",))), "--feature_dims=3 sums to 3, not to --embedding_dim=8"),
-    (dict(model=dict(feature_dims=("x",))), "--feature_dims=x: widths must be integers"),
-    (dict(model=dict(queue_size=15)), "--queue_size=15 is smaller than --batch_size=16"),
-])
-def test_wrong_settings_name_flag_value_and_remedy(data_dir, tmp_path, settings, message):
-    with pytest.raises(UserError, match=message):
-        small_run.run(small_run.config(data_dir, tmp_path, model=settings.get("model"),
-                                       **{"validate_every": 1.0, **settings.get("train", {})}))
-
-
-def test_time_embedding_without_time_stamps_is_an_error(tmp_path):
-    folder = small_run.prepared(tmp_path, timestamp_column="")
-    with pytest.raises(UserError, match="--time_embedding=minutes: this data set has no time stamps"):
-        small_run.run(small_run.config(folder, tmp_path / "run", model=dict(time_embedding="minutes")))
-    assert small_run.run(small_run.config(folder, tmp_path / "run", epochs=1)) == 0
-
-
-@pytest.mark.parametrize("damage, message", [
-    (lambda path: path.unlink(), "is missing though the manifest lists it"),
-    (lambda path: path.write_bytes(path.read_bytes()[:-9]), "bytes, the manifest says"),
-    (lambda path: path.write_bytes(path.read_bytes()[:50] + b"\xff" + path.read_bytes()[51:]), "sha256"),
-])
-def test_damaged_data_names_the_shard(tmp_path, damage, message):
-    folder = small_run.prepared(tmp_path)
-    name = schema_lib.load_manifest(folder).shards["train"][1].name
-    damage(pathlib.Path(folder) / name)
-    with pytest.raises(DataError, match=f"{name} .*{message}"):
-        small_run.run(small_run.config(folder, tmp_path / "run"))
-
-
-def command(data_dir, workdir, *flags):
-    """The train command in a process of its own."""
-    arguments = [sys.executable, "-m", "clrec_tf.train", f"--data_dir={data_dir}", f"--workdir={workdir}",
-                 "--embedding_dim=8", "--max_history=6", "--attention_heads=2", "--queue_size=40", "--batch_size=16",
-                 "--target_mode=sliding", "--shuffle_shards=2", "--log_every_steps=10", "--validate_every=0",
-                 "--checkpoint_every_steps=50", "--epochs=2000", *flags]
-    return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=pathlib.Path(__file__).parents[1])
-
-
-def wait_for_step(workdir, step, process, seconds=120):
-    """Until metrics.jsonl shows a step."""
-    end = time.time() + seconds
-    while time.time() < end and process.poll() is None:
-        if (pathlib.Path(workdir) / "metrics.jsonl").exists() and max(small_run.losses(workdir), default=0) >= step:
-            return
-        time.sleep(0.1)
-    process.kill()
-    raise AssertionError(f"step {step} was not reached: {process.communicate()[1][-2000:]}")
-
-
-def last_saved(workdir):
-    return int(find_checkpoint(str(workdir), "latest").rsplit("-", 1)[1])
-
-
-def test_sigterm_saves_and_kill_loses_no_more_than_since_the_checkpoint(data_dir, tmp_path):
-    process = command(data_dir, tmp_path)
-    wait_for_step(tmp_path, 60, process)
-    process.send_signal(signal.SIGTERM)
-    _, text = process.communicate(timeout=60)
-    assert process.returncode == 75 and "run the same command to go on" in text
-    stopped = last_saved(tmp_path)
-    assert stopped >= 60 and not any(".tempstate" in name for name in os.listdir(tmp_path / "checkpoints"))
-
-    process = command(data_dir, tmp_path)
-    wait_for_step(tmp_path, stopped + 110, process)
-    process.kill()
-    _, text = process.communicate(timeout=60)
-    assert f"going on from {tmp_path}/checkpoints/step-{stopped}" in text
-    killed = last_saved(tmp_path)
-    assert killed >= stopped + 50
-    process = command(data_dir, tmp_path, "--epochs=1")
-    _, text = process.communicate(timeout=60)
-    assert process.returncode == 0 and max(small_run.losses(tmp_path)) <= killed
-
-
-def test_a_full_disk_is_an_error_and_the_checkpoint_before_stands(data_dir, tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", small], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system (root)")
-    try:
-        process = command(data_dir, small, "--keep_checkpoints=100", "--checkpoint_every_steps=20")
-        _, text = process.communicate(timeout=120)
-        assert process.returncode == 2, text
-        assert "error:" in text and "Traceback" not in text
-        last = last_saved(small)
-        assert last >= 20
-        tf.train.load_checkpoint(find_checkpoint(str(small), "latest"))
-    finally:
-        subprocess.run(["umount", small], check=True)
-
-
-def test_an_unwritable_workdir_is_an_error(data_dir, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    process = command(data_dir, tmp_path / "file" / "run")
-    _, text = process.communicate(timeout=60)
-    assert process.returncode == 2 and "error:" in text and "Traceback" not in text

@@ -15,9 +15,8 @@ def example_spec(schema: schema_lib.Schema) -> dict:
     """Parsing spec of sequence Examples; every list is ragged."""
     ints = ["user_id", "target_count", "item_id"] + [feature.key for feature in schema.features]
     ints += ["timestamp"] if schema.has_timestamps else []
-    ragged = lambda dtype: tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-    spec = {name: ragged(tf.int64) for name in ints}
-    return {**spec, "weight": ragged(tf.float32)}
+    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in ints}
+    return {**spec, "weight": tf.io.RaggedFeature(tf.float32, row_splits_dtype=tf.int64)}
 
 
 def _check(condition, message, files):
@@ -169,7 +168,8 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
             valid = at < tf.size(targets, tf.int64)
             at = tf.where(valid, at, 0)
             batch = window_batch(pool, tf.gather(targets, at), tf.gather(sequences, at), valid, max_history)
-            return _drop_times(batch, time_dropout, tf.stack([pool_seed[0], numbers[1] * 10_000_019 + batch_index + 1]))
+            batch_seed = tf.stack([pool_seed[0], numbers[1] * 10_000_019 + batch_index + 1])
+            return _drop_times(batch, time_dropout, batch_seed)
 
         return tf.data.Dataset.range(numbers[3], numbers[4]).map(cut, num_parallel_calls=2, deterministic=True)
 

@@ -171,8 +171,8 @@ def load_schema(data_dir: str) -> Schema:
     """Reads schema.json; `DataError` where it is missing, damaged or of another format version."""
     values = _load_json(data_dir, SCHEMA_FILE)
     if values.get("format_version") != FORMAT_VERSION:
-        raise DataError(f"{data_dir}/{SCHEMA_FILE} has format_version={values.get('format_version')}, this program reads "
-                        f"{FORMAT_VERSION}: prepare the data again")
+        raise DataError(f"{data_dir}/{SCHEMA_FILE} has format_version={values.get('format_version')}, this program "
+                        f"reads {FORMAT_VERSION}: prepare the data again")
     try:
         values["features"] = tuple(Feature(**feature) for feature in values["features"])
         return Schema(**values)
@@ -217,9 +217,11 @@ def check_shard(data_dir: str, shard: Shard, verify: str) -> None:
         raise DataError(f"shard {path} is missing though the manifest lists it: restore it or prepare the data again")
     size = os.path.getsize(path)
     if size != shard.bytes:
-        raise DataError(f"shard {path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was changed")
+        raise DataError(f"shard {path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was "
+                        "changed")
     if verify == "sha256":
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != shard.sha256:
-            raise DataError(f"shard {path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is damaged")
+            raise DataError(f"shard {path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is "
+                            "damaged")

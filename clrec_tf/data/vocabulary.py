@@ -1,7 +1,6 @@
 """Ids of items and feature values, from the clicks of the training part alone. Pure functions."""
 import dataclasses
 import zlib
-from typing import Sequence
 
 import numpy as np
 import polars as pl

@@ -22,7 +22,7 @@ class _Variant(tf.Module):
         return self.queue.handles() if self.queue else {}
 
     def health(self, handles):
-        """Scalars about the queue: `queue_fill` entries, `queue_duplicate_rate` share of entries that repeat an item."""
+        """`queue_fill`, entries, and `queue_duplicate_rate`, share of entries that repeat an item; scalars."""
         if not self.queue:
             return {}
         fill = self.queue.fill(handles)

@@ -124,8 +124,8 @@ class Checkpoints:
             try:
                 self._checkpoint.restore(prefix).assert_consumed()
             except (ValueError, AssertionError, tf.errors.OpError) as error:
-                raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): its "
-                                "settings or schema differ; use another --workdir") from error
+                raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): "
+                                "its settings or schema differ; use another --workdir") from error
         return prefix
 
 

@@ -82,16 +82,17 @@ def check_finite(progress, result, steps, limit):
     progress.skipped_steps += int(result["skipped"])
     progress.trailing_skipped = progress.trailing_skipped + steps if trailing == steps else trailing
     if progress.trailing_skipped > limit:
-        raise UserError(f"loss or gradient was NaN or infinite in {progress.trailing_skipped} steps in a row up to step "
-                        f"{progress.step} (--max_nonfinite_steps={limit}); the last checkpoint is from before. Lower "
-                        f"--learning_rate, raise --temperature or --warmup_steps, or look for extreme values in the data")
+        raise UserError(
+            f"loss or gradient was NaN or infinite in {progress.trailing_skipped} steps in a row up to step "
+            f"{progress.step} (--max_nonfinite_steps={limit}); the last checkpoint is from before. Lower "
+            "--learning_rate, raise --temperature or --warmup_steps, or look for extreme values in the data")
 
 
 def validate(run, reporter, settings) -> bool:
     """Scores the model, keeps it if it is the best; returns whether training should stop."""
     metrics = run.validator.metrics()
-    reporter.write(run.progress.step, {
-        f"valid/{name}": value for name, value in metrics.items() if name.startswith(("hr@", "ndcg@", "recall@", "mrr/"))})
+    ranking = {name: value for name, value in metrics.items() if name.startswith(("hr@", "ndcg@", "recall@", "mrr/"))}
+    reporter.write(run.progress.step, {f"valid/{name}": value for name, value in ranking.items()})
     best, stop = note_validation(run.progress, metrics[settings.validation_metric], settings.early_stopping_patience)
     if best:
         run.checkpoints.save_best()

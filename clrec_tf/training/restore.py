@@ -59,7 +59,8 @@ def load_trained(config: Config, which: str) -> Trained:
     try:
         tf.train.Checkpoint(model=model).restore(prefix).expect_partial().assert_existing_objects_matched()
     except (ValueError, AssertionError, tf.errors.OpError) as error:
-        raise UserError(f"checkpoint {prefix} cannot be read into this model: {str(error).splitlines()[0][:200]}") from error
+        raise UserError(f"checkpoint {prefix} cannot be read into this model: {str(error).splitlines()[0][:200]}"
+                        ) from error
     step = prefix.rsplit("-", 1)[-1]
     return Trained(model, model_config, schema, manifest, int(step) if step.isdigit() else 0, prefix,
                    checkpoints.checkpoint_hash(prefix), saved)

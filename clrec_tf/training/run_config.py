@@ -55,8 +55,9 @@ def saved_model_config(saved: dict) -> config_lib.ModelConfig:
 def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> None:
     """`UserError` where a run was trained on other data."""
     if saved["schema_hash"] != schema_hash:
-        raise UserError(f"--data_dir={data_dir} (schema {schema_hash[:12]}) is not the data set that --workdir={workdir} "
-                        f"was trained on (schema {saved['schema_hash'][:12]}): use that one, or another --workdir")
+        raise UserError(
+            f"--data_dir={data_dir} (schema {schema_hash[:12]}) is not the data set that --workdir={workdir} "
+            f"was trained on (schema {saved['schema_hash'][:12]}): use that one, or another --workdir")
 
 
 def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) -> None:
@@ -64,7 +65,8 @@ def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) ->
     workdir = config.paths.workdir
     check_schema(saved, schema_hash, config.paths.data_dir, workdir)
     now = json.loads(json.dumps(dataclasses.asdict(config)))
-    pairs = [("model", name) for name in now["model"]] + [("train", name) for name in _FIXED_TRAIN] + [("paths", "seed")]
+    pairs = [("model", name) for name in now["model"]] + [("train", name) for name in _FIXED_TRAIN]
+    pairs.append(("paths", "seed"))
     for section, name in pairs:
         before, after = saved[section].get(name), now[section][name]
         if before != after:

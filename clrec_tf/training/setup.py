@@ -79,15 +79,15 @@ def set_up(config: Config, runtime) -> Run:
         progress.finished &= progress.step >= total_steps or bool(settings.early_stopping_patience)
     run_config.save(workdir, config, schema.hash())
 
-    def dataset(first_step=None, seeded_plan=plan):
-        return training_dataset(data_dir, schema, manifest, seeded_plan, progress.step if first_step is None else first_step,
-                                settings.epochs, config.model.max_history, settings.time_dropout)
+    def dataset(order=plan):
+        return training_dataset(data_dir, schema, manifest, order, progress.step, settings.epochs,
+                                config.model.max_history, settings.time_dropout)
 
     if config.model.prefill_queue and variant.queue and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         other = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
                           config.paths.seed + 1)
-        variant.prefill(dataset(0, other))
+        variant.prefill(dataset(other))
     validates = bool(settings.validate_every) and bool(manifest.records("valid"))
     if settings.validate_every and not validates:
         logging.info("the data set has no validation part: training runs without validation")

@@ -27,8 +27,8 @@ class Validator:
     def __init__(self, config: Config, schema, manifest, model):
         match = _METRIC.fullmatch(config.train.validation_metric)
         if not match:
-            raise UserError(f"--validation_metric={config.train.validation_metric}: must be hr@K, ndcg@K, recall@K or mrr, "
-                            "then /full, /pop100 or /uniform100, such as hr@10/full")
+            raise UserError(f"--validation_metric={config.train.validation_metric}: must be hr@K, ndcg@K, recall@K or "
+                            "mrr, then /full, /pop100 or /uniform100, such as hr@10/full")
         self._seed = config.paths.seed
         self._config = dataclasses.replace(config.evaluate, ks=(match[1] or "10",), eval_split="valid",
                                            candidate_sets=(match[2],))
