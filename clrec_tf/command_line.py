@@ -3,6 +3,7 @@ import dataclasses
 import logging as std_logging
 import os
 import sys
+import textwrap
 import typing
 
 from absl import app
@@ -99,31 +100,37 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
         # tensorflow-io's object-store clients abort the interpreter at exit, after success.
         os._exit(code or 0)
 
-    sys.modules["__main__"].__doc__ = usage
-    app.run(guarded, flags_parser=_parse)
+    app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage))
 
 
-def _parse(argv):
-    """absl's parser, with errors that say the remedy and no dump of every flag."""
+def _parse(argv, uses, usage):
+    """absl's parser, with errors that say the remedy and help on this command's own flags."""
+    if any(word in ("-h", "--h", "--help", "-help") for word in argv[1:]):
+        print(_help(uses, usage))
+        sys.exit(0)
     try:
-        argv = flags.FLAGS(argv)
+        return flags.FLAGS(argv)
     except flags.Error as error:
         print(f"error: {error}\nRun with --help for this command's flags.", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
-    if flags.FLAGS.is_parsed() and flags.FLAGS["help"].present:
-        _help()
-        sys.exit(0)
-    return argv
 
 
-def _help():
-    """Prints this project's flags by section; absl's own are left to --helpfull."""
-    print(sys.modules["__main__"].__doc__, "\n")
-    for section in config_lib.SECTIONS.values():
-        print(section.__doc__.strip())
-        for field in dataclasses.fields(section):
-            choices = f" ({'|'.join(field.metadata['choices'])})" if field.metadata["choices"] else ""
+def _help(uses, usage) -> str:
+    """This command's flags by section, and the names of those it only tolerates."""
+    lines, others = [usage.strip(), ""], []
+    for key, section in config_lib.SECTIONS.items():
+        fields = {ALIASES.get(field.name, field.name): field for field in dataclasses.fields(section)}
+        if key not in uses:
+            others += [f"--{name}" for name in fields]
+            continue
+        lines += [section.__doc__.strip()]
+        for name, field in fields.items():
+            choices = "|".join(field.metadata["choices"] or ())
             default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
-            print(f"  --{ALIASES.get(field.name, field.name)}{choices}  [{default}]\n      {field.metadata['help']}")
-        print()
-    print("  --flagfile=FILE\n      Flags from a file; a flag given after it overrides it.")
+            lines += [f"  --{name}{f' ({choices})' if choices else ''}  [{default}]"]
+            lines += textwrap.wrap(field.metadata["help"], 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines.append("")
+    lines += ["  --flagfile=FILE", "      Flags from a file, one a line; a flag given after it overrides it.", ""]
+    if others:
+        lines += textwrap.wrap("Flags of other commands, accepted from a shared flagfile and not used: " + " ".join(others), 116)
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""Every command's flags, help, exit codes and errors, in processes of their own as a user meets them."""
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def command(module, *arguments, **kwargs):
+    return subprocess.run([sys.executable, "-m", f"clrec_tf.{module}", *arguments], capture_output=True, text=True, cwd=ROOT,
+                          timeout=120, **kwargs)
+
+
+@pytest.mark.parametrize("module, own, other", [
+    ("prepare", "--min_train_length  [5]", "--learning_rate  ["),
+    ("train", "--queue (in_batch|raw|cached)  [cached]", "--suite  ["),
+    ("evaluate", "--filter_seen  [True]", "--learning_rate  ["),
+    ("export", "--target_recall  [0.95]", "--learning_rate  ["),
+    ("retrieve", "--exclude_seen  [False]", "--learning_rate  ["),
+])
+def test_help_explains_the_flags_of_the_command(module, own, other):
+    result = command(module, "--help")
+    assert result.returncode == 0 and own in result.stdout and other not in result.stdout
+    assert "--flagfile=FILE" in result.stdout
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--bogus=1"], "Unknown command line flag 'bogus'"),
+    (["--queue=other"], "--queue=other: value should be one of <in_batch|raw|cached>"),
+    (["--batch_size=0"], "--batch_size=0: must be ≥ 1"),
+    (["--batch_size=x"], "--batch_size=x"),
+    (["--temperature=nan"], "--temperature=nan: must be ≥ 1e-06"),
+    (["--queue_size=10"], "--queue_size=10 is smaller than --batch_size=256"),
+    (["--stages=fly"], "--stages=fly: choose from generate,prepare,train,evaluate,export,show"),
+    (["stray"], "unexpected argument 'stray'"),
+    ([], "--data_dir is not set: a folder made by python -m clrec_tf.prepare"),
+    (["--data_dir=nowhere", "--workdir=nowhere"], "nowhere holds no complete data set"),
+    (["--flagfile=nowhere.flags"], "nowhere.flags"),
+])
+def test_wrong_flags_name_flag_value_and_remedy(arguments, message):
+    result = command("train", *arguments)
+    assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
+    assert result.stdout == "" and not (ROOT / "nowhere").exists()
+
+
+def test_a_flag_after_the_flagfile_overrides_it_and_unused_flags_are_named(tmp_path):
+    flagfile = tmp_path / "some.flags"
+    flagfile.write_text("# a record\n--epochs=3\n--format=sequence\n--input=missing.txt\n--learning_rate=0.5\n")
+    result = command("prepare", f"--flagfile={flagfile}", "--input=other.txt", f"--data_dir={tmp_path}/data")
+    assert result.returncode == 2 and "other.txt" in result.stderr and "missing.txt" not in result.stderr
+    assert "does not use: --epochs --learning_rate" in result.stderr
+
+
+def test_doctor_finds_every_package_in_order():
+    result = command("doctor")
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.count("ok  ") == 7 and "FAIL" not in result.stdout
