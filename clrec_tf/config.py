@@ -127,6 +127,8 @@ class ModelConfig(_Checked):
     time_embedding: str = setting("auto",
         "auto: minutes if the data has time stamps. minutes: boundaries 5..3840 minutes. log2: powers of two of "
         "seconds. none: no time.", choices=("auto", "minutes", "log2", "none"))
+    time_boundaries: tuple[str, ...] = setting((),
+        "Boundaries of the time buckets in minutes, ascending, instead of 5,10,15,30,60,…,3840 (time_embedding minutes).")
     queue: str = setting("cached", "in_batch: the batch's own positives. raw: queue of ids, re-encoded each step. "
                                    "cached: queue of item vectors.", choices=("in_batch", "raw", "cached"))
     queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)

@@ -18,7 +18,7 @@ ITEMS, DIM, HISTORY, TEMPERATURE = 12, 3, 2, .5
 
 def tiny_model(features=(), similarity="cosine", seed=3):
     """Item table [ITEMS+1, DIM], mean of the history, no time or position."""
-    return CLRec(ItemEncoder(ITEMS + 1, DIM, features, seed=seed), ClickEncoder(DIM, HISTORY, "none", "none", 0),
+    return CLRec(ItemEncoder(ITEMS + 1, DIM, features, seed=seed), ClickEncoder(DIM, HISTORY, "none", (), 0),
                  MeanUserEncoder(), similarity, TEMPERATURE)
 
 

@@ -44,19 +44,25 @@ def give_biases(layers):
 @pytest.mark.parametrize("index,minutes", list(enumerate(MINUTE_BOUNDARIES)))
 def test_minute_buckets_at_every_boundary(index, minutes):
     gaps = tf.constant([60 * minutes - 1, 60 * minutes, 60 * minutes + 1], tf.int64)
-    np.testing.assert_array_equal(clicks.time_bucket(gaps, "minutes"), [index, index + 1, index + 1])
+    np.testing.assert_array_equal(clicks.time_bucket(gaps, clicks.BOUNDARIES["minutes"]), [index, index + 1, index + 1])
 
 
 def test_time_buckets_of_other_gaps():
-    bucket = lambda kind, *gaps: clicks.time_bucket(tf.constant([gaps], tf.int64), kind).numpy()[0].tolist()
+    bucket = lambda kind, *gaps: clicks.time_bucket(
+        tf.constant([gaps], tf.int64), clicks.BOUNDARIES[kind]).numpy()[0].tolist()
     # A gap below 0 is clipped, except the mark of a missing time stamp, which has the last row for itself.
     assert bucket("minutes", 0, -60, 10 ** 12, clicks.UNKNOWN_GAP) == [0, 0, 11, 12]
     assert bucket("log2", 0, -60, 10 ** 12, clicks.UNKNOWN_GAP) == [0, 0, 31, 32]
     seconds = [1, 2, 3, 4, 7, 8, 86_399, 86_400, 2 ** 29 - 1, 2 ** 29, 2 ** 30, 2 ** 31]
     assert bucket("log2", *seconds) == [min(31, 1 + math.floor(math.log2(gap))) for gap in seconds]
     for kind in ("minutes", "log2"):
-        table = clicks.ClickEncoder(DIM, HISTORY, "none", kind, 0).time_table.table
+        table = clicks.ClickEncoder(DIM, HISTORY, "none", clicks.BOUNDARIES[kind], 0).time_table.table
         assert table.shape[0] == bucket(kind, clicks.UNKNOWN_GAP)[0] + 1
+
+
+def test_boundaries_are_a_setting():
+    np.testing.assert_array_equal(  # 0 below 5 s, 1 below 60 s, 2 from there on, 3 unknown
+        clicks.time_bucket(tf.constant([0, 4, 5, 59, 60, -1], tf.int64), (5, 60)), [0, 0, 1, 1, 2, 3])
 
 
 def test_time_gap():
@@ -75,7 +81,7 @@ def test_positions_with_padding_on_either_side():
                                            ("backward", "none"), ("none", "none")])
 def test_click_is_item_plus_time_plus_position(position, time):
     rng = np.random.default_rng(0)
-    encoder = clicks.ClickEncoder(DIM, HISTORY, position, time, 5)
+    encoder = clicks.ClickEncoder(DIM, HISTORY, position, clicks.BOUNDARIES.get(time, ()), 5)
     items, gaps = rng.normal(size=(2, HISTORY, DIM)), np.array([[9000, 700, 299, 0, 0], [400, -1, 0, 0, 0]])
     lengths = [4, 2]
     encoded = encoder(tf.constant(items, tf.float32), tf.sequence_mask(lengths, HISTORY), tf.constant(gaps))
@@ -156,7 +162,7 @@ def test_mean_of_the_history():
 
 
 def make_tower(user_encoder, similarity="cosine"):
-    return CLRec(make_encoder(TAGS_AND_CATEGORY, dim=DIM), clicks.ClickEncoder(DIM, HISTORY, "backward", "minutes", 9),
+    return CLRec(make_encoder(TAGS_AND_CATEGORY, dim=DIM), clicks.ClickEncoder(DIM, HISTORY, "backward", clicks.BOUNDARIES["minutes"], 9),
                  user_encoder, similarity, .07)
 
 

@@ -15,17 +15,17 @@ def time_gap(request_time: tf.Tensor, click_time: tf.Tensor) -> tf.Tensor:
     return tf.maximum(request_time - click_time, 0)
 
 
-def time_bucket(gap: tf.Tensor, kind: str) -> tf.Tensor:
+def time_bucket(gap: tf.Tensor, boundaries) -> tf.Tensor:
     """Number of boundaries ≤ Δ (SPEC A2; paper, "Time Bucket Embedding").
 
     Args:
       gap: [...] int64 seconds; `UNKNOWN_GAP` marks a missing time stamp.
-      kind: "minutes" or "log2".
+      boundaries: ascending seconds, such as `BOUNDARIES["minutes"]`.
 
     Returns:
-      [...] int64 in [0, len(BOUNDARIES[kind]) + 1]; the last is the bucket of unknown gaps.
+      [...] int64 in [0, len(boundaries) + 1]; the last is the bucket of unknown gaps.
     """
-    boundaries = tf.constant(BOUNDARIES[kind], tf.int64)
+    boundaries = tf.constant(boundaries, tf.int64)
     bucket = tf.searchsorted(boundaries, tf.reshape(gap, [-1]), side="right", out_type=tf.int64)
     return tf.where(gap == UNKNOWN_GAP, tf.size(boundaries, out_type=tf.int64) + 1, tf.reshape(bucket, tf.shape(gap)))
 
@@ -55,16 +55,16 @@ class ClickEncoder(tf.keras.layers.Layer):
       dim: d.
       max_history: T, rows of the position table.
       position: "backward", "forward" or "none".
-      time: "minutes", "log2" or "none".
+      boundaries: of the time buckets, ascending seconds; empty: no time.
       seed: of the initial values.
     """
 
-    def __init__(self, dim, max_history, position, time, seed):
+    def __init__(self, dim, max_history, position, boundaries, seed):
         super().__init__(name="click_encoder")
-        self.position, self.time = position, time
+        self.position, self.boundaries = position, tuple(boundaries)
         table = lambda rows, offset, name: embeddings.EmbeddingTable(rows, dim, dim, False, seed + offset, name=name)
         self.position_table = None if position == "none" else table(max_history, 0, "positions")
-        self.time_table = None if time == "none" else table(len(BOUNDARIES[time]) + 2, 1, "time_buckets")
+        self.time_table = table(len(self.boundaries) + 2, 1, "time_buckets") if self.boundaries else None
 
     def call(self, items, mask, gaps=None):
         """items [B,T,d], mask [B,T] bool, gaps [B,T] int64 seconds (None: unknown) -> X [B,T,d]."""
@@ -74,5 +74,5 @@ class ClickEncoder(tf.keras.layers.Layer):
             clicks += self.position_table(positions(mask, self.position))
         if self.time_table is not None:
             gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps
-            clicks += self.time_table(time_bucket(gaps, self.time))
+            clicks += self.time_table(time_bucket(gaps, self.boundaries))
         return clicks

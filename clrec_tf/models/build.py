@@ -8,6 +8,7 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.attention_user import AttentionUserEncoder
 from clrec_tf.encoders.attention_user import MeanUserEncoder
+from clrec_tf.encoders.clicks import BOUNDARIES
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.errors import DataError
@@ -15,14 +16,24 @@ from clrec_tf.errors import UserError
 from clrec_tf.models.clrec import CLRec
 
 
-def time_kind(config: ModelConfig, schema: schema_lib.Schema) -> str:
-    """"minutes", "log2" or "none" for this data."""
-    if config.time_embedding == "auto":
-        return "minutes" if schema.has_timestamps else "none"
-    if config.time_embedding != "none" and not schema.has_timestamps:
-        raise UserError(f"--time_embedding={config.time_embedding}: this data set has no time stamps; "
+def time_boundaries(config: ModelConfig, schema: schema_lib.Schema) -> tuple[int, ...]:
+    """Boundaries of the time buckets in seconds, ascending; empty where the model reads no time."""
+    kind = config.time_embedding
+    if kind == "none" or (kind == "auto" and not schema.has_timestamps):
+        return ()
+    if not schema.has_timestamps:
+        raise UserError(f"--time_embedding={kind}: this data set has no time stamps; "
                         "use auto or none, or prepare a log that has them")
-    return config.time_embedding
+    if kind == "log2" or not config.time_boundaries:
+        return BOUNDARIES["log2" if kind == "log2" else "minutes"]
+    given = f"--time_boundaries={','.join(config.time_boundaries)}"
+    try:
+        seconds = [round(60 * float(minutes)) for minutes in config.time_boundaries]
+    except (ValueError, OverflowError) as error:
+        raise UserError(f"{given}: must be numbers of minutes") from error
+    if seconds[0] < 1 or any(a >= b for a, b in zip(seconds, seconds[1:])):
+        raise UserError(f"{given}: must ascend, from at least one second on")
+    return tuple(seconds)
 
 
 def load_content(data_dir: str, schema: schema_lib.Schema):
@@ -63,7 +74,7 @@ def build_model(config: ModelConfig, schema: schema_lib.Schema, content=None, se
     items = ItemEncoder(
         schema.item_rows, dim, features, widths or None, config.feature_projection,
         content if config.use_features else None, config.content_hidden, seed)
-    clicks = ClickEncoder(dim, config.max_history, config.position, time_kind(config, schema), seed + 1000)
+    clicks = ClickEncoder(dim, config.max_history, config.position, time_boundaries(config, schema), seed + 1000)
     if config.user_encoder == "mean":
         users = MeanUserEncoder()
     else:
