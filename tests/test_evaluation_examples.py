@@ -10,7 +10,7 @@ import tensorflow as tf
 from clrec_tf.data.schema import Feature, Manifest, Schema, Shard, load_manifest, load_schema
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
-from prepared_data import prepare_text
+from tests.prepared_data import prepare_text
 
 SCHEMA = Schema(
     num_items=4, item_rows=6, features=(Feature("brand", 5, 1, 4), Feature("tags", 9, 2, 8)), content_width=0,
