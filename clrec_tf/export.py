@@ -1,6 +1,8 @@
 """The command that turns a trained run into a serving bundle."""
 import os
 
+from absl import logging
+
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import DataError
@@ -23,6 +25,9 @@ def export(config: Config) -> str:
     data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
     trained = load_trained(config, config.export.export_checkpoint)
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    if trained.schema.item_rows > trained.schema.num_items + 1:
+        logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "
+                        "used their hash buckets (--oov_buckets): metrics of such users may differ")
     facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.model_config.max_history,
                           trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),

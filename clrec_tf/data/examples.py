@@ -64,11 +64,12 @@ def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) 
     item, item_id, one = sequences.item[events], sequences.item_id[events], np.arange(len(rows) + 1)
     columns = dict(user_id=(sequences.user[rows], one), target_count=(sequences.target_count[rows], one),
                    item_id=(item_id, offsets))
+    known = (item_id > 0) & (item_id <= dataset.schema.num_items)
     if sequences.timestamp is not None:
         columns["timestamp"] = (sequences.timestamp[events], offsets)
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):
-        # An unknown target has no features either: 0 is missing throughout.
-        columns[feature.key] = (np.where(item_id[:, None] > 0, values[item], 0).reshape(-1), offsets * feature.width)
+        # Neither an unknown target nor a hash bucket has features: what shares an id must share its row.
+        columns[feature.key] = (np.where(known[:, None], values[item], 0).reshape(-1), offsets * feature.width)
     examples = _int64_examples(columns)
     for example in examples:
         example.features.feature["weight"].float_list.value.append(1.0)

@@ -115,8 +115,8 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
         "weight": tf.where(valid & (length > 0), tf.gather(pool["weight"], sequences), 0.0),
     }
     if "timestamp" in pool:
-        gaps = time_gap(tf.gather(pool["timestamp"], targets)[:, None], tf.gather(pool["timestamp"], clicks))
-        batch["time_gap"] = tf.where(mask, gaps, UNKNOWN_GAP)
+        request, click = tf.gather(pool["timestamp"], targets)[:, None], tf.gather(pool["timestamp"], clicks)
+        batch["time_gap"] = tf.where(mask & (request > 0) & (click > 0), time_gap(request, click), UNKNOWN_GAP)
     return batch
 
 

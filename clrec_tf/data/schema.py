@@ -15,8 +15,9 @@ A sequence Example (train, valid, test) has int64 features::
     weight        float 1 importance of the sequence; 0 = ignored
     target_count  1       how many of the last events are targets (train: 1; valid and test: ≥ 1)
     item_id       [n]     1..item_rows-1, oldest first; 0 only for a target outside the vocabulary
-    timestamp     [n]     seconds, only if schema.has_timestamps
-    f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`
+    timestamp     [n]     seconds, ≤ 0 = unknown; only if schema.has_timestamps
+    f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`;
+                          0 for hash buckets and unknown targets, so that equal ids have equal features
 
 A catalogue Example has item_id [1], count [1] (training clicks), original_id (bytes), optional title (bytes) and the
 item's f:<feature> values ([1] or [width]).

@@ -1,4 +1,6 @@
 """The item encoder g(y), the candidate tower: base id embedding plus the concatenation of feature embeddings."""
+import functools
+
 import tensorflow as tf
 
 from clrec_tf.encoders import embeddings
@@ -52,7 +54,8 @@ class ItemEncoder(tf.keras.layers.Layer):
         self.feature_tables = [
             embeddings.EmbeddingTable(feature.rows, width, dim, True, seed + 1 + i, name=f"feature_{i}")
             for i, (feature, width) in enumerate(zip(self.features, widths))]
-        self.projection = tf.keras.layers.Dense(dim, use_bias=False, name="projection") if projection else None
+        dense = functools.partial(tf.keras.layers.Dense, kernel_initializer="glorot_normal")
+        self.projection = dense(dim, use_bias=False, name="projection") if projection else None
         if self.projection and self.features:
             self.projection.build((None, sum(widths)))
         self.content, self.content_encoder = None, None
@@ -60,8 +63,8 @@ class ItemEncoder(tf.keras.layers.Layer):
             self.content = self.add_weight(
                 name="content", shape=content.shape, trainable=False,
                 initializer=lambda shape, dtype, **kwargs: _content_rows(content, shape, dtype, **kwargs))
-            hidden = [tf.keras.layers.Dense(content_hidden, "relu")] if content_hidden else []
-            self.content_encoder = tf.keras.Sequential(hidden + [tf.keras.layers.Dense(dim)], name="content_encoder")
+            hidden = [dense(content_hidden, activation="relu")] if content_hidden else []
+            self.content_encoder = tf.keras.Sequential(hidden + [dense(dim)], name="content_encoder")
             self.content_encoder.build((None, content.shape[1]))
 
     def _feature_widths(self, feature_dims, projection):

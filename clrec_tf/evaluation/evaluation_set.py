@@ -14,7 +14,8 @@ class Histories:
     Attributes:
       item_rows: int64 [n,T,C], item id and features.
       mask: bool [n,T], True where there is a click.
-      time_gaps: int64 [n,T], seconds between the click and the request, ≥ 0; -1 at padding and without time stamps.
+      time_gaps: int64 [n,T], seconds between the click and the request, ≥ 0; -1 at padding and where a time
+        stamp is missing (≤ 0).
     """
     item_rows: np.ndarray
     mask: np.ndarray
@@ -85,7 +86,8 @@ class EvaluationSet:
         time_gaps = np.full(mask.shape, -1, np.int64)
         if self.history_times is not None:
             requests = np.broadcast_to(self.request_times[start:stop, None], mask.shape)[mask]
-            time_gaps[mask] = np.maximum(requests - self.history_times[places], 0)
+            times = self.history_times[places]
+            time_gaps[mask] = np.where((requests > 0) & (times > 0), np.maximum(requests - times, 0), -1)
         return Histories(item_rows, mask, time_gaps)
 
     def take(self, rows: np.ndarray) -> "EvaluationSet":

@@ -24,6 +24,9 @@ def time_boundaries(config: ModelConfig, schema: schema_lib.Schema) -> tuple[int
     if not schema.has_timestamps:
         raise UserError(f"--time_embedding={kind}: this data set has no time stamps; "
                         "use auto or none, or prepare a log that has them")
+    if kind == "log2" and config.time_boundaries:
+        raise UserError(f"--time_boundaries={','.join(config.time_boundaries)} has no meaning with --time_embedding=log2: "
+                        "leave one of them out")
     if kind == "log2" or not config.time_boundaries:
         return BOUNDARIES["log2" if kind == "log2" else "minutes"]
     given = f"--time_boundaries={','.join(config.time_boundaries)}"

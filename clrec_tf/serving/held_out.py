@@ -42,9 +42,6 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
     size = len(candidates.original_ids)
     known = _only_catalogue(users, size)
     usable = np.diff(known.history_splits) > 0
-    if uses_time:  # a server cannot tell a time ≤ 0 from an unknown one
-        early = np.add.reduceat(np.append(users.history_times <= 0, False), users.history_splits[:-1])
-        usable &= (users.request_times > 0) & ~((early > 0) & (np.diff(users.history_splits) > 0))
     chosen = np.flatnonzero(usable)
     if not len(chosen):
         raise DataError("no held-out user has a click on an item of the catalogue, so parity and recall cannot be "

@@ -22,22 +22,30 @@ class Progress:
 
     Attributes:
       step: batches consumed.
-      best_metric: of the best validation so far, None before the first.
+      metric: name of the validation metric.
+      best_metric: its value at the best validation so far, None before the first.
       best_step: its step.
       validations_since_best: validations without a better metric.
       last_validation_step: step of the last validation.
       skipped_steps: steps without update so far.
       trailing_skipped: of those, the ones since the last good step.
-      finished: whether training has ended (last epoch or early stopping).
+      stopped_early: whether early stopping has ended the training.
     """
     step: int = 0
+    metric: str = ""
     best_metric: Optional[float] = None
     best_step: int = 0
     validations_since_best: int = 0
     last_validation_step: int = 0
     skipped_steps: int = 0
     trailing_skipped: int = 0
-    finished: bool = False
+    stopped_early: bool = False
+
+    def use_metric(self, name: str) -> None:
+        """Starts the search for the best anew where another metric decides from now on."""
+        if name != self.metric:
+            self.metric, self.best_metric, self.best_step, self.validations_since_best = name, None, 0, 0
+            self.stopped_early = False
 
 
 class ProgressState(tf.train.experimental.PythonState):

@@ -30,29 +30,29 @@ def train(config: Config, runtime) -> int:
     """
     run = set_up(config, runtime)
     progress, settings = run.progress, config.train
-    if progress.finished and progress.step >= run.total_steps:
-        logging.info("the training in --workdir=%s is complete at step %d", config.paths.workdir, progress.step)
+    if run.finished:
+        logging.info("the training in --workdir=%s is complete at step %d%s", config.paths.workdir, progress.step,
+                     ", ended by early stopping" if progress.stopped_early else "")
         return 0
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
     iterator = runtime.dataset(run.dataset)
     with StopSignals() as stop:
-        while not progress.finished:
+        while not run.finished:
             steps = steps_to_next_event(progress.step, run, settings)
             result = run_call(run, runtime, iterator, steps, config)
             progress.step += steps
             check_finite(progress, result, steps, settings.max_nonfinite_steps)
             reporter.add(progress.step, steps, result)
             if progress.step in run.validation_steps and progress.step > progress.last_validation_step:
-                progress.finished = validate(run, reporter, settings)
-            progress.finished = progress.finished or progress.step >= run.total_steps
-            if progress.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
+                progress.stopped_early = validate(run, reporter, settings)
+            if run.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
                 run.checkpoints.save()
                 reporter.restart_clock()
-            if stop.exit_code and not progress.finished:
+            if stop.exit_code and not run.finished:
                 logging.info("stopped by a signal at step %d; run the same command to go on", progress.step)
                 break
     reporter.close()
-    return 0 if progress.finished else stop.exit_code
+    return 0 if run.finished else stop.exit_code
 
 
 def steps_to_next_event(step: int, run, settings) -> int:
@@ -81,9 +81,10 @@ def check_finite(progress, result, steps, limit):
     trailing = int(result["trailing_skipped"])
     progress.skipped_steps += int(result["skipped"])
     progress.trailing_skipped = progress.trailing_skipped + steps if trailing == steps else trailing
-    if progress.trailing_skipped > limit:
+    in_a_row = max(progress.trailing_skipped, int(result["longest_skipped"]))
+    if in_a_row > limit:
         raise UserError(
-            f"loss or gradient was NaN or infinite in {progress.trailing_skipped} steps in a row up to step "
+            f"loss or gradient was NaN or infinite in {in_a_row} steps in a row before step "
             f"{progress.step} (--max_nonfinite_steps={limit}); the last checkpoint is from before. Lower "
             "--learning_rate, raise --temperature or --warmup_steps, or look for extreme values in the data")
 

@@ -8,6 +8,8 @@ from absl import logging
 import tensorflow as tf
 import tqdm
 
+from clrec_tf.training.step import SUMS
+
 METRICS_LOG = "metrics.jsonl"
 SUMMARIES_FOLDER = "summaries"
 
@@ -39,10 +41,10 @@ class Reporter:
         """Takes the result of one call of `steps` steps that ended at `step`."""
         self._bar.update(steps)
         self._steps += steps
-        for name in ("loss", "gradient_norm", "examples", "skipped"):
+        for name in SUMS:
             self._sums[name] = self._sums.get(name, 0.0) + float(result[name])
         if step % self._log_every == 0 or step == self._total:
-            good = max(1.0, self._steps - self._sums["skipped"])
+            good = max(1.0, self._sums["trained"])
             seconds = time.perf_counter() - self._start
             row = {"loss": self._sums["loss"] / good, "gradient_norm": self._sums["gradient_norm"] / good,
                    "skipped_steps": self._sums["skipped"], "examples_per_second": self._sums["examples"] / seconds}

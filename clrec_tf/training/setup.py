@@ -47,6 +47,11 @@ class Run:
     total_steps: int
     validation_steps: list[int]
 
+    @property
+    def finished(self) -> bool:
+        """Whether training has ended, with its last epoch or by early stopping."""
+        return self.progress.stopped_early or self.progress.step >= self.total_steps
+
 
 def set_up(config: Config, runtime) -> Run:
     """Builds or restores the run in --workdir.
@@ -71,16 +76,19 @@ def set_up(config: Config, runtime) -> Run:
                                     lambda worker: tf.zeros(shape, dtype), shape, dtype))
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
-    progress = Progress()
+    progress = Progress(metric=settings.validation_metric)
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, variant.queue, progress, runtime)
     restored = checkpoints.restore_latest() if resumed else None
     if restored:
         logging.info("going on from %s", restored)
-        progress.finished &= progress.step >= total_steps or bool(settings.early_stopping_patience)
+        progress.use_metric(settings.validation_metric)
     run_config.save(workdir, config, schema.hash())
 
+    # Without features the pipeline does not even parse them.
+    used = schema if config.model.use_features else dataclasses.replace(schema, features=())
+
     def dataset(order=plan):
-        return training_dataset(data_dir, schema, manifest, order, progress.step, settings.epochs,
+        return training_dataset(data_dir, used, manifest, order, progress.step, settings.epochs,
                                 config.model.max_history, settings.time_dropout)
 
     if config.model.prefill_queue and variant.queue and not progress.step:

@@ -3,6 +3,8 @@ import tensorflow as tf
 
 from clrec_tf.losses import contrastive
 
+SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
+
 
 def global_norm(gradients) -> tf.Tensor:
     """√Σ g², sparse gradients by their rows (whose indices do not repeat), float32."""
@@ -31,9 +33,9 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
 
     Returns:
       A tf.function of an iterator of batches and a scalar int64 number of steps. Its result holds sums over the steps
-      `loss`, `gradient_norm`, `examples` (rows of weight > 0), `skipped` (steps without update, because loss or
-      gradient was not finite), `trailing_skipped` (those at the end without a good step after them), and the queue's
-      health after the last.
+      `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many did), `examples` (rows of
+      weight > 0), `skipped` (steps whose loss or gradient was not finite), the `longest_skipped` run of those and the
+      `trailing_skipped` one at the end, and the queue's health after the last.
     """
     variables = model.trainable_variables
 
@@ -59,16 +61,20 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
     @tf.function
     def call(iterator, steps):
         handles = variant.handles()
-        sums = {name: tf.constant(0.0) for name in ("loss", "gradient_norm", "examples", "skipped")}
-        trailing = tf.constant(0.0)
+        sums = {name: tf.constant(0.0) for name in SUMS}
+        trailing = longest = tf.constant(0.0)
         for _ in tf.range(steps):
             gradients, loss, norm, examples = runtime.strategy.run(differentiate, args=(next(iterator), handles))
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-            skipped = tf.cond(finite, lambda: update(gradients), lambda: 1.0)  # pylint: disable=cell-var-from-loop
+            # A batch without a row that counts changes nothing either: momentum would move the model on its own.
+            trained = finite & (examples > 0)
+            tf.cond(trained, lambda: update(gradients), lambda: 0.0)  # pylint: disable=cell-var-from-loop
+            skipped = 1.0 - tf.cast(finite, tf.float32)
             trailing = (trailing + 1.0) * skipped
-            sums = {"loss": sums["loss"] + tf.where(finite, loss, 0.0),
-                    "gradient_norm": sums["gradient_norm"] + tf.where(finite, norm, 0.0),
-                    "examples": sums["examples"] + examples, "skipped": sums["skipped"] + skipped}
-        return {**sums, "trailing_skipped": trailing, **variant.health(handles)}
+            longest = tf.maximum(longest, trailing)
+            step = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
+                    "trained": tf.cast(trained, tf.float32), "examples": examples, "skipped": skipped}
+            sums = {name: sums[name] + step[name] for name in step}
+        return {**sums, "trailing_skipped": trailing, "longest_skipped": longest, **variant.health(handles)}
 
     return call
