@@ -83,7 +83,7 @@ def test_histories_are_cut_on_the_left_and_padded_on_the_right(tmp_path):
     assert histories.item_rows.tolist() == [
         [[2, 2, 1, 0], [3, 3, 2, 0], [4, 4, 3, 0]],  # the last three of four clicks, oldest first
         [[4, 1, 0, 0], [0] * 4, [0] * 4], [[0] * 4] * 3]
-    assert histories.time_gaps.tolist() == [[300, 200, 100], [100, -1, -1], [-1] * 3]
+    assert histories.time_gaps.tolist() == [[300, 200, 100], [-1] * 3, [-1] * 3]  # a time stamp of 0 is unknown
     later = users.histories(1, 3, max_history=3)
     np.testing.assert_array_equal(later.item_rows, histories.item_rows[1:])
     np.testing.assert_array_equal(later.time_gaps, histories.time_gaps[1:])
@@ -183,7 +183,7 @@ def test_nobody_to_evaluate(tmp_path, shards):
 def test_a_prepared_log_is_read_back(tmp_path):
     rng = np.random.default_rng(9)
     log = {user: (rng.permutation(12)[:9] + 100).tolist() for user in range(12)}  # all 12 items in training
-    rows = [f"{user},{one},{1000 * click},b{one % 3}" for user, items in log.items() for click, one in enumerate(items)]
+    rows = [f"{user},{one},{1000 * click + 1},b{one % 3}" for user, items in log.items() for click, one in enumerate(items)]
     data_dir = prepare_text(tmp_path, "\n".join(["user_id,item_id,timestamp,brand", *rows, ""]),
                             feature_columns=("brand",))
     schema, manifest = load_schema(data_dir), load_manifest(data_dir)

@@ -57,7 +57,7 @@ def test_buckets_keep_unknown_items_in_histories_but_not_as_targets(tmp_path):
     record, = prepared_data.read_split(data_dir, "test")
     assert record["item_id"][:2] == [1, 2] and 3 <= record["item_id"][2] <= 6 and record["item_id"][3] == 0
     assert record["timestamp"] == [1, 2, 3, 4]
-    assert record["f:kind"] == [1, 1, 2, 0]  # c's kind m is in the bucket of unknown kinds
+    assert record["f:kind"] == [1, 1, 0, 0]  # what shares a bucket has no features of its own
     assert schema_lib.load_schema(data_dir).item_rows == 7
 
 
@@ -86,9 +86,9 @@ def test_features_in_the_log_are_those_first_seen_in_time(tmp_path):
     text = "user_id,item_id,timestamp,kind\nu,a,9,late\nu,a,1,\nu,a,3,early\nu,b,4,early\n"
     data_dir = prepared_data.prepare_text(tmp_path, text, min_train_length=1, feature_columns=("kind",),
                                           oov_buckets=1, feature_oov_buckets=0)
-    # Trained on: a a, of kind early, the only value known. The unknown b is early too, so it has that value.
+    # Trained on: a a, of kind early, the only value known. The unknown b is a bucket, which has no features.
     assert schema_lib.load_schema(data_dir).features == (schema_lib.Feature("kind", 2, 1, 1),)
-    assert prepared_data.read_split(data_dir, "test")[0]["f:kind"] == [1, 1, 1, 1]
+    assert prepared_data.read_split(data_dir, "test")[0]["f:kind"] == [1, 1, 0, 1]
 
 
 def test_titles_and_dense_vectors(tmp_path):
