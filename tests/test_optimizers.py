@@ -90,3 +90,27 @@ def test_global_norm_and_scaling_of_mixed_gradients():
     assert isinstance(scaled[0], tf.IndexedSlices)
     np.testing.assert_allclose(tf.convert_to_tensor(scaled[0]).numpy().sum(), 3.5)
     np.testing.assert_allclose(scaled[1].numpy(), [6.0])
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adagrad_against_a_numpy_loop(decay):
+    start = np.random.default_rng(1).normal(size=(V, D)).astype(np.float32)
+    sparse, dense = tf.Variable(start), tf.Variable(start[0])
+    optimizer = build_optimizer(TrainConfig(optimizer="adagrad", learning_rate=0.2, weight_decay=decay), 100)
+    expected, total = start.astype(float), np.full((V, D), 0.1)  # Keras starts the sums at 0.1
+    expected_dense, total_dense = start[0].astype(float), np.full(D, 0.1)
+    for step, (indices, values) in enumerate(gradients(0, 6)):
+        slices = tf.IndexedSlices(tf.constant(values), tf.constant(indices, tf.int64), (V, D))
+        optimizer.apply_gradients([(slices, sparse), (tf.constant(values[0]), dense)])
+        for row in set(indices):
+            g = sum(value.astype(float) for index, value in zip(indices, values) if index == row)
+            expected[row] -= 0.2 * decay * expected[row]
+            total[row] += g * g
+            expected[row] -= 0.2 * g / np.sqrt(total[row] + 1e-7)
+        g = values[0].astype(float)
+        expected_dense -= 0.2 * decay * expected_dense
+        total_dense += g * g
+        expected_dense -= 0.2 * g / np.sqrt(total_dense + 1e-7)
+        assert int(optimizer.iterations) == step + 1
+    np.testing.assert_allclose(sparse.numpy(), expected, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(dense.numpy(), expected_dense, rtol=2e-5, atol=2e-6)
