@@ -142,3 +142,20 @@ def test_metrics_file_and_picture_are_whole(users, tmp_path):
     with open(figures.save_degree_histogram(str(tmp_path), result, "CLRec"), "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
     assert sorted(os.listdir(tmp_path)) == [figures.HISTOGRAM_FILE, report.METRICS_FILE]
+
+
+def test_hits_are_on_the_next_click_of_users_with_several_targets():
+    # No history; user 0 clicks items 3, 1, 2 next, user 1 item 5 and then 1. Item i of 8 scores −i.
+    users = EvaluationSet(np.arange(2), np.zeros(0, int), np.zeros(3, int), np.array([3, 1, 2, 5, 1]),
+                          np.array([0, 3, 5]))
+    scores = np.tile(-np.arange(8.0), (2, 1))
+    config = EvaluateConfig(ks=("1", "3", "5"))
+    result = report.evaluate_scorer(lambda start, stop: scores[start:stop], users, np.ones(8), config, 0)
+    # Negatives are no targets, and all others here: 4, 6, 7, … beside 3; 2, 3, 4, … beside 5.
+    for name, ranks in (("full", [3, 5]), ("pop100", [1, 4]), ("uniform100", [1, 4])):
+        assert result[f"mrr/{name}"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+        for k in (1, 3, 5):
+            hits = [rank for rank in ranks if rank <= k]
+            assert result[f"hr@{k}/{name}"] == len(hits) / 2
+            assert result[f"ndcg@{k}/{name}"] == pytest.approx(sum(1 / np.log2(rank + 1) for rank in hits) / 2)
+    np.testing.assert_allclose(result["recall@3/full"], (3 / 3 + 1 / 2) / 2)  # which looks at all of them
