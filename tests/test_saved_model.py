@@ -116,6 +116,9 @@ def test_times_matter_and_unknown_times_are_one_bucket_of_their_own():
     assert np.abs(unknown[0][:, 0] - near).max() > 1e-3 and np.abs(unknown[0][:, 0] - far).max() > 1e-3
     # A click after the request counts as one at the request.
     np.testing.assert_array_equal(predict("string", [[5]], [[-100]]), predict("string", [[5]], [[0]]))
+    # Also one second after it, a gap that must not be taken for the mark of unknown times, −1.
+    np.testing.assert_array_equal(predict("string", [[5, 6]], [[-1, -1]]), predict("string", [[5, 6]], [[0, 0]]))
+    assert np.abs(predict("string", [[5, 6]], [[-1, -1]]) - unknown[0][:, 0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", exported.KINDS)
