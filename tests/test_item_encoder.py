@@ -2,9 +2,12 @@
 import numpy as np
 import pytest
 
+from clrec_tf.config import ModelConfig
 from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
 from clrec_tf.encoders import items as item_lib
 from clrec_tf.errors import UserError
+from clrec_tf.models.build import build_model
 import tensorflow as tf
 
 ROWS = 9
@@ -111,3 +114,47 @@ def test_one_trace_for_any_number_of_items():
         rows = item_rows(*SOME_ROWS[:size])
         np.testing.assert_allclose(compiled(rows), encoder(rows), rtol=1e-6)
     assert compiled.experimental_get_tracing_count() == 1
+
+
+def test_every_table_has_the_std_of_the_models_width():
+    features = (Feature("tags", 4000, 2, 3999), Feature("category", 3000, 1, 2999))
+    encoder = item_lib.ItemEncoder(2000, 16, features, feature_dims=[4, 12], seed=1)
+    tables = [layer.table.numpy() for layer in [encoder.ids] + encoder.feature_tables]
+    assert [table.shape for table in tables] == [(2000, 16), (4000, 4), (3000, 12)]
+    for table in tables:  # d^−½ = ¼, also in slots of width 4 (½) and 12 (0.29); std of an std here is below 1 %
+        assert abs(table.std() * 4 - 1) < 0.03 and abs(table.mean()) < 0.01
+        assert 2.8 < np.mean((table / table.std()) ** 4) < 3.2  # a normal's kurtosis; 1.8 of a uniform
+    assert np.abs(tables[1][:2000] - tables[0][:, :4]).max() > 0.1  # and their own seeds
+
+
+def assert_glorot_normal(kernel):
+    """Normal cut at two standard deviations, of std √(2 / (in + out)) after the cut."""
+    kernel = np.asarray(kernel)
+    std, bound = np.sqrt(2 / sum(kernel.shape)), 2 / 0.87962566 * np.sqrt(2 / sum(kernel.shape))
+    assert abs(kernel.std() / std - 1) < 0.05 and 0.9 * bound < np.abs(kernel).max() <= bound * 1.0001
+    # Glorot's uniform has the same std, but its bound is √3 std and its kurtosis 1.8; this normal's is 2.37.
+    assert 2.2 < np.mean((kernel / kernel.std()) ** 4) < 2.55
+
+
+def test_kernels_are_glorot_normal():
+    tf.keras.utils.set_random_seed(1)
+    width = 120
+    encoder = item_lib.ItemEncoder(5, width, (Feature("category", 6, 1, 5),), feature_dims=[90], projection=True,
+                                   content=np.zeros((5, 80), np.float32), content_hidden=100)
+    hidden, output = encoder.content_encoder.layers
+    for kernel, shape in ((encoder.projection.kernel, (90, width)), (hidden.kernel, (80, 100)),
+                          (output.kernel, (100, width))):
+        assert tuple(kernel.shape) == shape
+        assert_glorot_normal(kernel)
+
+
+def test_the_attention_mlp_is_glorot_normal_and_four_times_as_wide_as_the_model():
+    schema = Schema(num_items=4, item_rows=5, features=(), content_width=0, id_type="int", has_timestamps=False,
+                    num_users=1, total_clicks=9, split={}, settings={})
+    for settings, hidden in ((dict(), 4 * 64), (dict(attention_hidden=40), 40)):
+        user_encoder = build_model(ModelConfig(embedding_dim=64, attention_heads=24, **settings), schema).user_encoder
+        first, _, second, _ = user_encoder.attention.weights
+        assert (first.shape, second.shape) == ((64, hidden), (hidden, 24))
+        if not settings:
+            for kernel in (first, second, user_encoder.aggregation.matrix):
+                assert_glorot_normal(kernel)
