@@ -98,11 +98,65 @@ def test_time_dropout_hides_all_times_of_an_example_or_none(data_dir):
     assert 0.22 < np.mean(hidden) < 0.28
 
 
-def test_a_sequence_of_one_click_has_no_weight():
+def test_one_pool_is_shuffled_anew_in_every_epoch(tmp_path):
+    data_dir = prepared(tmp_path, shard_records=1000)  # one shard: the order of shards cannot hide the shuffle
+    plan, found = batches(data_dir, epochs=2)
+    assert len(plan.pools(0)) == 1 and plan.pools(0)[0].shards == plan.pools(1)[0].shards == (0,)
+    first, second = list(rows_of(found[:len(found) // 2])), list(rows_of(found[len(found) // 2:]))
+    assert np.mean([a == b for a, b in zip(first, second)]) < 0.1  # place by place
+    assert sorted(first) == sorted(second)
+
+
+def test_time_dropout_falls_on_other_places_of_each_batch(data_dir):
+    _, found = batches(data_dir, epochs=2, time_dropout=0.5)
+    places = [tuple((batch["time_gap"] == -1).all(axis=1)) for batch in found if (batch["weight"] > 0).all()]
+    assert len(places) > 30 and len(set(places)) > 0.9 * len(places)  # 2^16 masks are equally likely
+
+
+def one_shard(folder, *records):
+    """A data folder like `prepared` with the given training records alone -> (it, schema, manifest)."""
+    data_dir = prepared(folder, shard_records=1000)
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    path = pathlib.Path(data_dir) / manifest.shards["train"][0].name
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for user, values in enumerate(records):
+            example = tf.train.Example()
+            clicks = len(values["item_id"])
+            values = dict(dict(user_id=[user], target_count=[1], category=[1] * clicks, timestamp=range(5, 5 + clicks),
+                               weight=[1.0]), **values)
+            for name, value in values.items():
+                kind = "float_list" if name == "weight" else "int64_list"
+                feature = example.features.feature["f:category" if name == "category" else name]
+                getattr(feature, kind).value.extend(value)
+            writer.write(example.SerializeToString())
+    events = sum(len(values["item_id"]) for values in records)
+    shard = schema_lib.Shard(path.name, len(records), events, 0, "")
+    return data_dir, schema, dataclasses.replace(manifest, shards={"train": (shard,)})
+
+
+def batches_of(data, mode):
+    data_dir, schema, manifest = data
+    plan = EpochPlan(manifest.shards["train"], 4, 1, mode, 0)
+    return list(training_dataset(data_dir, schema, manifest, plan, 0, 1, T).as_numpy_iterator())
+
+
+def test_a_sequence_of_one_click_has_no_weight(tmp_path):
     plan = EpochPlan((schema_lib.Shard("a", 3, 3, 1, ""),), 2, 1, "last", 0)
     assert plan.steps(0) == 2
+    found, = batches_of(one_shard(tmp_path, dict(item_id=[3]), dict(item_id=[4, 5]), dict(item_id=[6])), "last")
+    assert {user: weight for user, weight in zip(found["user_id"][:3], found["weight"][:3])} == {0: 0, 1: 1, 2: 0}
+    assert found["weight"][3] == 0  # the place that fills the batch
     with pytest.raises(DataError, match="shorter than two"):
         EpochPlan((schema_lib.Shard("a", 3, 3, 1, ""),), 2, 1, "sliding", 0)
+
+
+def test_gaps_without_a_time_stamp_are_unknown(tmp_path):
+    clicks = [([0, 5, 9], [-1, 4]), ([7, -3, 9], [2, -1]), ([4, 5, 0], [-1, -1]), ([-4, -3, -2], [-1, -1])]
+    data = one_shard(tmp_path, *(dict(item_id=[1, 2, 3], timestamp=times) for times, _ in clicks))
+    found, = batches_of(data, "last")
+    assert (found["weight"] == 1).all()
+    assert {int(user): gaps[:2].tolist() for user, gaps in zip(found["user_id"], found["time_gap"])} == {
+        user: gaps for user, (_, gaps) in enumerate(clicks)}
 
 
 def damaged(data_dir, change):
@@ -149,18 +203,6 @@ def test_damaged_shards_are_errors(tmp_path, change, message):
     (dict(weight=[float("nan")]), "a weight is negative or not finite"),
 ])
 def test_mis_declared_records_are_errors(tmp_path, record, message):
-    data_dir = prepared(tmp_path, shard_records=1000)
-    values = dict(dict(user_id=[1], target_count=[1], item_id=[1, 2], category=[1, 2], timestamp=[5, 6], weight=[1.0]),
-                  **record)
-    example = tf.train.Example()
-    for name, value in values.items():
-        kind = "float_list" if name == "weight" else "int64_list"
-        getattr(example.features.feature["f:category" if name == "category" else name], kind).value.extend(value)
-    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
-    path = pathlib.Path(data_dir) / manifest.shards["train"][0].name
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        writer.write(example.SerializeToString())
-    one = dataclasses.replace(manifest, shards={"train": (schema_lib.Shard(path.name, 1, 2, 0, ""),)})
-    plan = EpochPlan(one.shards["train"], 4, 1, "sliding", 0)
+    data = one_shard(tmp_path, dict(dict(item_id=[1, 2]), **record))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        list(training_dataset(data_dir, schema, one, plan, 0, 1, T))
+        batches_of(data, "sliding")
