@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf.config import ModelConfig
 from clrec_tf.data import examples
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.models.build import build_model
 
 from tests import prepared_data
 
@@ -219,3 +223,28 @@ def test_shard_shorter_than_written(tmp_path, monkeypatch):
     monkeypatch.setattr(examples.tf.io.TFRecordWriter, "write", lambda writer, record: None)
     with pytest.raises(OSError, match="has 0 bytes after 19 were written"):
         examples.write_shard(str(tmp_path), "s.tfrecord", [b"abc"], 1)
+
+
+def test_hash_buckets_have_no_features_in_any_part(tmp_path):
+    # Items 20 and above stand once, in one user's history: one bucket holds them all, though their kinds differ.
+    rows = [f"u{user},{item},{10 * user + click},k{item % 5}" for user in range(30)
+            for click, item in enumerate([1, 2, 20 + user, 3, 4, 60 + user, 90 + user, 1, 2 + user % 3])]
+    data_dir = prepared_data.prepare_text(tmp_path, "\n".join(["user_id,item_id,timestamp,kind", *rows, ""]),
+                                          oov_buckets=1, min_item_count=2, feature_columns=("kind",))
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    bucket = schema.num_items + 1
+    assert (schema.num_items, schema.item_rows) == (4, 6)
+    kinds = {record["item_id"][0]: record["f:kind"][0] for record in prepared_data.read_split(data_dir, "catalogue")}
+    for split in ("train", "valid", "test"):
+        records = prepared_data.read_split(data_dir, split)
+        assert len(records) == 30 and sum(record["item_id"].count(bucket) for record in records) == 90
+        for record in records:
+            assert record["f:kind"] == [kinds.get(item, 0) for item in record["item_id"]]
+    # So a user's vector is the same alone and among others, of whom each distinct item is encoded once.
+    users = read_evaluation_set(data_dir, "test", schema, manifest)
+    encoder = Encoder(build_model(ModelConfig(embedding_dim=8, max_history=9), schema), 9)
+    together = encoder.user_vectors(users)
+    for row in (0, 1, 29):
+        np.testing.assert_allclose(encoder.user_vectors(users.take(np.array([row]))), together[[row]], atol=1e-6)
+    reverse = encoder.user_vectors(users.take(np.arange(29, -1, -1)))
+    np.testing.assert_allclose(reverse[::-1], together, atol=1e-6)
