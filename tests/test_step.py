@@ -136,7 +136,7 @@ def test_an_infinite_loss_with_a_finite_gradient_changes_nothing(clip_norm):
 
 
 @pytest.mark.parametrize("pattern,longest,trailing", [
-    ("bgb", 1, 1), ("bbgb", 2, 1), ("gbbg", 2, 0), ("bgbb", 2, 2), ("bb", 2, 2), ("gg", 0, 0)])
+    ("bgb", 1, 1), ("bbgb", 2, 1), ("gbbg", 2, 0), ("bb", 2, 2)])
 def test_bad_steps_between_good_ones(pattern, longest, trailing):
     trainer, reference = Trainer(), Trainer()
     for one in (trainer, reference):
