@@ -62,7 +62,7 @@ def _log_unused(used: typing.Sequence[str]):
 
 def _only_ours(record) -> bool:
     """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown."""
-    return record.levelno > std_logging.INFO or os.sep + "clrec_tf" + os.sep in record.pathname
+    return record.levelno > std_logging.INFO or record.pathname.startswith(os.path.dirname(__file__) + os.sep)
 
 
 def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: typing.Sequence[str], usage: str):
@@ -132,5 +132,5 @@ def _help(uses, usage) -> str:
         lines.append("")
     lines += ["  --flagfile=FILE", "      Flags from a file, one a line; a flag given after it overrides it.", ""]
     if others:
-        lines += textwrap.wrap("Flags of other commands, accepted from a shared flagfile and not used: " + " ".join(others), 116)
+        lines.append(f"{len(others)} flags of other commands are accepted too, for a shared flagfile, and not used.")
     return "\n".join(lines)

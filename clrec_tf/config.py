@@ -50,8 +50,10 @@ class WorldConfig(_Checked):
 @dataclasses.dataclass(frozen=True)
 class PrepareConfig(_Checked):
     """From a raw click log to TFRecords."""
-    format: str = setting("columns", "Form of --input.", choices=(
-        "taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
+    format: str = setting("columns",
+        "Form of --input. sequence: lines of user and item in time order. sequence_per_user: one user a line, then its "
+        "items. recbole splits token_seq columns at spaces.",
+        choices=("taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
     input: str = setting("",
         "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
     item_features: str = setting("",
@@ -85,9 +87,9 @@ class PrepareConfig(_Checked):
     valid_days: int = setting(1, "Days of the validation part (split last_days); 0: none.", lower=0)
     utc_offset: float = setting(0.0, "Hours added to UTC to find a day's border.", lower=-14.0, upper=14.0)
     from_time: str = setting("",
-        "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset. (--from)")
+        "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset.")
     to_time: str = setting("",
-        "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset. (--to)")
+        "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset.")
     min_train_length: int = setting(5, "Training sequences shorter than this are not trained on.", lower=1)
     max_sequence_length: int = setting(10_000, "Most recent clicks kept per user.", lower=2)
     min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)
@@ -140,7 +142,7 @@ class ModelConfig(_Checked):
 class TrainConfig(_Checked):
     """The training loop."""
     stages: tuple[str, ...] = setting(("train",),
-        "What one call does, in order, of: generate, prepare, train, evaluate, export, show. generate, prepare "
+        "What one call does, in this order, of: generate, prepare, train, evaluate, export, show. generate, prepare "
         "and train leave alone what is complete.")
     batch_size: int = setting(256, "Examples B per step.", lower=1)
     epochs: int = setting(1, "Passes over the training data.", lower=0)

@@ -15,7 +15,7 @@ from clrec_tf.serving.bundle import Bundle, load_bundle
 from clrec_tf.serving.retrieval import Retriever
 from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
 
-USAGE = """Retrieves items for users from a bundle: one JSON line per user.
+USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle: one JSON line per user.
 
   python -m clrec_tf.retrieve --export_dir=DIR --history=a,b,c --k=10
   python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl    lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}

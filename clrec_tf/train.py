@@ -1,10 +1,10 @@
 """python -m clrec_tf.train: trains CLRec on a prepared data set, or with --stages the whole way from log to index.
 
-  python -m clrec_tf.train --data_dir=DATA --workdir=RUN --epochs=5
+  python -m clrec_tf.train --data_dir=DATA --workdir=RUN --target_mode=sliding --epochs=5
   python -m clrec_tf.train --flagfile=configs/quickstart.flags
 
 A run that was stopped or killed goes on from its last checkpoint when the same command is given again. Exit codes:
-0 complete, 2 bad input, 75 stopped by SIGTERM after saving a checkpoint."""
+0 complete, 2 bad input, 75 stopped by SIGTERM and 130 by Ctrl-C, both after saving a checkpoint."""
 import dataclasses
 import os
 
@@ -67,7 +67,7 @@ def run_stage(stage: str, config: Config) -> int:
         from clrec_tf.export import export
         print(export(config))
     else:
-        from clrec_tf.show import show
+        from clrec_tf.serving.show import show
         show(config)
     return 0
 

@@ -134,9 +134,9 @@ def _joined(items: pl.DataFrame, from_log: dict[str, bool], item_tables: list[It
     wanted = item_features.declared(settings)
     missing = sorted(set(wanted) - set(features))
     if missing:
-        where = " or ".join([settings.input] + [table.path for table in item_tables])
+        where = " or ".join(dict.fromkeys([settings.input] + [table.path for table in item_tables]))
         raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of "
-                        f"{where}: correct the name")
+                        f"{where}, which have {', '.join(sorted(features)) or 'no features'}: correct the name")
     if settings.title_column != PrepareConfig.title_column and "title" not in items.columns:
         raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}

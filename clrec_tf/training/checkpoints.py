@@ -6,6 +6,7 @@ import json
 import os
 from typing import Optional
 
+from absl import logging
 import numpy as np
 import tensorflow as tf
 
@@ -125,16 +126,19 @@ class Checkpoints:
         return _saved(self._best, self._progress.step)
 
     def restore_latest(self) -> Optional[str]:
-        """Restores everything from the latest checkpoint, if there is one; returns its prefix."""
-        prefix = self._latest.latest_checkpoint
-        if prefix:
-            check_complete(prefix)
+        """Restores everything from the latest checkpoint that is intact, if there is one; returns its prefix."""
+        for prefix in reversed(self._latest.checkpoints):
             try:
-                self._checkpoint.restore(prefix).assert_consumed()
-            except (ValueError, AssertionError, tf.errors.OpError) as error:
+                restore(self._checkpoint, prefix).assert_consumed()
+                return prefix
+            except DataError as error:
+                logging.warning("%s: going back to the checkpoint before it", error)
+            except AssertionError as error:
                 raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): "
                                 "its settings or schema differ; use another --workdir") from error
-        return prefix
+        if self._latest.checkpoints:
+            raise DataError(f"no checkpoint in {self._latest.directory} can be read: use another --workdir")
+        return None
 
 
 def _saved(manager, step):
@@ -144,6 +148,26 @@ def _saved(manager, step):
         raise UserError(f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:200]}): the "
                         "checkpoint before it is kept; free space there or choose another --workdir, and run again to "
                         "go on from it") from error
+
+
+def restore(checkpoint: tf.train.Checkpoint, prefix: str):
+    """Restores objects from a checkpoint.
+
+    Returns:
+      TensorFlow's load status, for assertions about what was found.
+
+    Raises:
+      DataError: a file is missing, cut short or damaged.
+      UserError: shapes differ from the objects'.
+    """
+    check_complete(prefix)
+    try:
+        return checkpoint.restore(prefix)
+    except (ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): "
+                        "its settings or schema differ") from error
+    except (tf.errors.OpError, IndexError, RuntimeError) as error:  # however its reader puts it
+        raise DataError(f"checkpoint {prefix} is damaged ({str(error).splitlines()[0][:200]})") from error
 
 
 def check_complete(prefix: str) -> None:

@@ -57,8 +57,8 @@ def load_trained(config: Config, which: str) -> Trained:
     prefix = checkpoints.find_checkpoint(workdir, which)
     model = build_model(model_config, schema, load_content(data_dir, schema), config.paths.seed)
     try:
-        tf.train.Checkpoint(model=model).restore(prefix).expect_partial().assert_existing_objects_matched()
-    except (ValueError, AssertionError, tf.errors.OpError) as error:
+        checkpoints.restore(tf.train.Checkpoint(model=model), prefix).expect_partial().assert_existing_objects_matched()
+    except AssertionError as error:
         raise UserError(f"checkpoint {prefix} cannot be read into this model: {str(error).splitlines()[0][:200]}"
                         ) from error
     step = prefix.rsplit("-", 1)[-1]
