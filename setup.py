@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).parent
 setuptools.setup(
     name="clrec_tf",
     version=re.search(r'__version__ = "(.+)"', (HERE / "clrec_tf" / "__init__.py").read_text(encoding="utf-8"))[1],
-    description="CLRec and Multi-CLRec for TensorFlow 2: candidate generation debiased by contrastive learning "
+    description="CLRec for TensorFlow 2: candidate generation debiased by contrastive learning "
                 "with queues of clicked items",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
