@@ -1,5 +1,4 @@
 """A log -> a data set in memory: filters, numbers, splits, vocabularies and the report about them."""
-import importlib.metadata
 from typing import Optional
 
 from absl import logging
@@ -20,6 +19,7 @@ from clrec_tf.data.splits import Clicks
 from clrec_tf.data.splits import Sequences
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.versions import versions
 
 
 def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
@@ -164,7 +164,7 @@ def _numbered(clicks: Clicks, part: np.ndarray, items: pl.DataFrame, features: d
         id_type=vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
         num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
         split=dict(rule=settings.split, **(parameters if settings.split == "last_days" else {})), settings=facts,
-        versions={package: importlib.metadata.version(package) for package in ("numpy", "polars", "tensorflow")})
+        versions=versions())
     report.update(vocabulary=schema.num_items, id_type=schema.id_type, dropped_short_training=dict(
         users=int(len(np.unique(clicks.user[(part == splits.TRAIN) & ~mask]))),
         clicks=int(((part == splits.TRAIN) & ~mask).sum())))

@@ -11,7 +11,6 @@ A version folder holds::
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 from typing import Any, Optional
@@ -20,10 +19,10 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-import clrec_tf
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 from clrec_tf.serving.index import load_index
+from clrec_tf.versions import versions
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "manifest.json"
@@ -79,17 +78,6 @@ class Bundle:
         return np.where(ascending[places] == ids, order[places], -1)
 
 
-def package_versions() -> dict[str, str]:
-    """Versions of what a bundle depends on; "" for a package that is not installed."""
-    def version(name):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return ""
-    return {"clrec_tf": clrec_tf.__version__} | {
-        name: version(name) for name in ("numpy", "scann", "tensorflow", "tf-keras")}
-
-
 def write_manifest(folder: str, facts: dict) -> None:
     """Writes manifest.json: facts, package versions, and the size and sha256 of every file in the folder."""
     files = {}
@@ -98,7 +86,7 @@ def write_manifest(folder: str, facts: dict) -> None:
             path = os.path.join(parent, name)
             files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
     save_json(os.path.join(folder, MANIFEST_FILE),
-              facts | dict(format_version=FORMAT_VERSION, versions=package_versions(), files=files))
+              facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files))
 
 
 def complete_versions(export_dir: str) -> list[int]:
@@ -160,7 +148,7 @@ def _read_manifest(folder):
         missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
         if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):
             raise KeyError(f"incomplete, without {sorted(missing)}")
-        for name, mine in package_versions().items():
+        for name, mine in versions().items():
             if manifest["versions"].get(name) != mine:
                 logging.warning("%s was exported with %s %s, this process has %s", folder, name,
                                 manifest["versions"].get(name), mine or "none")

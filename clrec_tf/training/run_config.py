@@ -2,30 +2,17 @@
 import dataclasses
 import json
 import os
-import platform
-from importlib import metadata
 
 from clrec_tf import config as config_lib
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.versions import versions
 
 CONFIG_FILE = "config.json"
-PACKAGES = ("tensorflow", "tf-keras", "numpy", "scann", "polars")
 
 # What decides the order of the data or the shape of the state; the rest (epochs, learning rate, …) may change.
 _FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
-
-
-def versions() -> dict:
-    """Versions of Python and of the packages that matter."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
 
 
 def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
