@@ -156,16 +156,20 @@ def save_manifest(data_dir: str, manifest: Manifest) -> None:
     save_json(os.path.join(data_dir, MANIFEST_FILE), dataclasses.asdict(manifest))
 
 
-def _load_json(data_dir: str, name: str) -> dict:
-    path = os.path.join(data_dir, name)
+def load_json(path: str, missing: str, damaged: str) -> dict:
+    """Reads JSON; `DataError` with the remedy `missing` where there is no file, `damaged` where it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist: --data_dir={data_dir} holds no complete data set; "
-                        "run python -m clrec_tf.prepare first") from error
+        raise DataError(f"{path} does not exist: {missing}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not readable JSON ({error}): prepare the data again") from error
+        raise DataError(f"{path} is not readable JSON ({error}): {damaged}") from error
+
+
+def _load_json(data_dir: str, name: str) -> dict:
+    return load_json(os.path.join(data_dir, name), f"--data_dir={data_dir} holds no complete data set; run python -m "
+                     "clrec_tf.prepare first", "prepare the data again")
 
 
 def load_schema(data_dir: str) -> Schema:

@@ -4,8 +4,8 @@ import json
 import os
 
 from clrec_tf import config as config_lib
+from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json
-from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.versions import versions
 
@@ -22,16 +22,9 @@ def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
 
 
 def load(workdir: str) -> dict:
-    """Reads config.json; `UserError` where there is no run."""
-    path = os.path.join(workdir, CONFIG_FILE)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except FileNotFoundError as error:
-        raise UserError(f"--workdir={workdir} holds no run (no {CONFIG_FILE}): run python -m clrec_tf.train first"
-                        ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not readable JSON ({error})") from error
+    """Reads config.json; `DataError` where there is no run."""
+    return load_json(os.path.join(workdir, CONFIG_FILE), f"--workdir={workdir} holds no run; run python -m "
+                     "clrec_tf.train first", "use another --workdir")
 
 
 def saved_model_config(saved: dict) -> config_lib.ModelConfig:
