@@ -73,8 +73,10 @@ class UserTower(tf.Module):
         items = tf.gather(self.items, recent(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
         gaps = None
         if self.uses_time:
-            tf.debugging.assert_equal(tf.shape(timestamps), tf.shape(history), "timestamps and history differ in shape")
-            request = request_time[:, None]
+            same_shape = tf.debugging.assert_equal(tf.shape(timestamps), tf.shape(history),
+                                                   "timestamps and history differ in shape")
+            with tf.control_dependencies([same_shape]):
+                request, timestamps = request_time[:, None], tf.identity(timestamps)
             gaps = recent(tf.where((timestamps > 0) & (request > 0), time_gap(request, timestamps),
                                    tf.constant(UNKNOWN_GAP, tf.int64)), UNKNOWN_GAP)
         users = self._user_vectors(items, mask, gaps)
@@ -90,8 +92,10 @@ class UserTower(tf.Module):
 
         Takes B·V·4 bytes for the scores. Where fewer than k candidates remain, ids end in "" or −1 and scores in −inf.
         """
-        tf.debugging.assert_positive(k, "k must be at least 1")
-        tf.debugging.assert_less_equal(k, MAX_RETRIEVED, f"k must be at most {MAX_RETRIEVED}")
+        checks = [tf.debugging.assert_positive(k, "k must be at least 1"),
+                  tf.debugging.assert_less_equal(k, MAX_RETRIEVED, f"k must be at most {MAX_RETRIEVED}")]
+        with tf.control_dependencies(checks):  # or top_k may run first, and fail with words of its own
+            k = tf.identity(k)
         users = self.encode_users(history, timestamps, request_time)
         scores = tf.matmul(users, self.items, transpose_b=True) * self.item_scales
         excluded = self.positions(exclude)
