@@ -8,6 +8,7 @@ import tensorflow as tf
 from clrec_tf.config import TrainConfig
 from clrec_tf.training.optimizers import WarmupSchedule
 from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.optimizers import summed_rows
 from clrec_tf.training.step import global_norm
 from clrec_tf.training.step import scale_gradients
 
@@ -23,7 +24,8 @@ def gradients(seed, steps, rows=None):
 
 
 def applied(optimizer, variable, indices, values):
-    optimizer.apply_gradients([(tf.IndexedSlices(tf.constant(values), tf.constant(indices, tf.int64), (V, D)), variable)])
+    gradient = tf.IndexedSlices(tf.constant(values), tf.constant(indices, tf.int64), (V, D))
+    optimizer.apply_gradients([(summed_rows(gradient), variable)])
 
 
 def test_lazy_adam_moves_rows_in_use_only_as_a_numpy_loop_says():
@@ -101,7 +103,7 @@ def test_adagrad_against_a_numpy_loop(decay):
     expected_dense, total_dense = start[0].astype(float), np.full(D, 0.1)
     for step, (indices, values) in enumerate(gradients(0, 6)):
         slices = tf.IndexedSlices(tf.constant(values), tf.constant(indices, tf.int64), (V, D))
-        optimizer.apply_gradients([(slices, sparse), (tf.constant(values[0]), dense)])
+        optimizer.apply_gradients([(summed_rows(slices), sparse), (tf.constant(values[0]), dense)])
         for row in set(indices):
             g = sum(value.astype(float) for index, value in zip(indices, values) if index == row)
             expected[row] -= 0.2 * decay * expected[row]

@@ -96,7 +96,8 @@ def test_each_click_is_in_as_many_denominators_as_batches_fit(kind, capacity, ap
     for number in range(6):
         # Twelve items in three batches, over and over: a click is told from the same item's click three steps on.
         targets = [(4 * number + row) % ITEMS + 1 for row in range(4)]
-        _, candidates = variant.logits(make_batch(targets), variant.handles())
+        _, *blocks = variant.logits(make_batch(targets), variant.handles())
+        candidates = tf.concat(blocks, axis=1)
         # All users look along item 1, so a logit is the cosine of its item's angle to it.
         present = candidates[0][candidates[0] > -1e8].numpy().astype(float) * TEMPERATURE
         for cosine in np.clip(present, -1, 1):

@@ -36,14 +36,14 @@ def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     tf.debugging.assert_shapes([(heads, "BHD"), (matrix, "DD")])
     heads = l2_normalize(heads)
     mean = tf.reduce_mean(heads, axis=1)
-    scores = tf.einsum("bhd,de,be->bh", heads, matrix, mean)
+    scores = tf.linalg.matvec(heads, tf.matmul(mean, matrix, transpose_b=True))
     return tf.reduce_sum(tf.nn.softmax(scores, axis=1)[:, :, None] * heads, axis=1)
 
 
 def masked_mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Mean over the clicks: [B,T,D], [B,T] -> [B,D]; zero for an empty history."""
-    valid = tf.cast(mask, values.dtype)
-    return tf.math.divide_no_nan(tf.einsum("btd,bt->bd", values, valid), tf.reduce_sum(valid, axis=1)[:, None])
+    valid = tf.cast(mask, values.dtype)[:, None, :]
+    return tf.matmul(tf.math.divide_no_nan(valid, tf.reduce_sum(valid, axis=2, keepdims=True)), values)[:, 0]
 
 
 def mlp(input_dim, hidden, output_dim, name):
@@ -88,13 +88,16 @@ class AttentionUserEncoder(tf.keras.layers.Layer):
 
     def __init__(self, dim, heads, hidden, aggregation, values):
         super().__init__(name="user_encoder")
-        self.values = values
+        self.heads, self.values = heads, values
         self.attention = mlp(dim, hidden, heads, "attention")
         self.aggregation = HeadAggregation(aggregation, heads, dim)
 
     def call(self, clicks, items, mask):
         """clicks X [B,T,D], items g [B,T,D], mask [B,T] -> f(x) [B,D], not yet normalized."""
-        heads = masked_attention(self.attention(clicks), clicks if self.values == "all" else items, mask)
+        batch_size, length, dim = clicks.shape
+        # Flat, since TensorFlow joins product, bias and tanh of matrices into one operation.
+        scores = tf.reshape(self.attention(tf.reshape(clicks, [-1, dim])), [batch_size or -1, length, self.heads])
+        heads = masked_attention(scores, clicks if self.values == "all" else items, mask)
         return self.aggregation(heads)
 
 

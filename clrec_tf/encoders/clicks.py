@@ -67,10 +67,13 @@ class ClickEncoder(tf.keras.layers.Layer):
         self.time_table = table(len(self.boundaries) + 2, 1, "time_buckets") if self.boundaries else None
 
     def call(self, items, mask, gaps=None):
-        """items [B,T,d], mask [B,T] bool, gaps [B,T] int64 seconds (None: unknown) -> X [B,T,d]."""
+        """items [B,T,d], mask [B,T] bool (padding at the end), gaps [B,T] int64 seconds (None: unknown) -> X [B,T,d]."""
         tf.debugging.assert_shapes([(items, "BTD"), (mask, "BT")])
         clicks = items
-        if self.position_table is not None:
+        if self.position == "backward":
+            # Padding stands at the end, so the t-th click of every row has position t.
+            clicks += self.position_table.rows_of(tf.range(items.shape[1]))
+        elif self.position == "forward":
             clicks += self.position_table(positions(mask, self.position))
         if self.time_table is not None:
             gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps

@@ -2,8 +2,12 @@
 
 Letters: B batch, N candidates, D width. All results are float32, whatever the inputs' precision.
 """
+import functools
+import math
+
 import tensorflow as tf
 
+SAFE_EXPONENT = 60.0  # e^60 times any number of candidates is far from float32's 3e38, and e^-60 from its 1e-38
 MASKED = -1e9  # added to a logit, leaves nothing of it in a float32 logsumexp, and no NaN in its gradient
 
 
@@ -25,16 +29,48 @@ def pairwise_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> t
     """
     tf.debugging.assert_shapes([(users, "BD"), (items, "ND")])
     # Cast before the product, as in `paired_logits`: a positive's logit must equal its own slot's.
-    return tf.matmul(tf.cast(users, tf.float32), tf.cast(items, tf.float32), transpose_b=True) / temperature
+    # The temperature divides the users, which are fewer numbers than the logits.
+    return tf.matmul(tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32), transpose_b=True)
 
 
 def paired_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
     """φ(x_b, y_b) = ⟨f, g⟩ / ρ of each user with its own item: [B,D], [B,D] -> [B] float32."""
     tf.debugging.assert_shapes([(users, "BD"), (items, "BD")])
-    return tf.reduce_sum(tf.cast(users, tf.float32) * tf.cast(items, tf.float32), axis=1) / temperature
+    return tf.reduce_sum(tf.cast(users, tf.float32) / temperature * tf.cast(items, tf.float32), axis=1)
 
 
-def contrastive_loss(positive_logits: tf.Tensor, candidate_logits: tf.Tensor) -> tf.Tensor:
+def log_sum_exp(*blocks: tf.Tensor, bound: float = math.inf) -> tf.Tensor:
+    """log Σ e^x over all columns of several blocks, as if they were joined: [B,N₁], [B,N₂], … -> [B].
+
+    What a library's function does too, in fewer passes over the logits, which are most of what a step with a cheap
+    encoder touches: no joined copy, no search for the maximum where none is needed, and a gradient from the
+    exponentials that are there.
+
+    Args:
+      *blocks: float32 logits.
+      bound: what they cannot exceed, known beforehand; up to `SAFE_EXPONENT` they are not shifted by their maximum.
+    """
+    shifted = bound > SAFE_EXPONENT
+
+    @tf.custom_gradient
+    def reduce(*blocks):
+        if shifted:
+            top = functools.reduce(tf.maximum, [tf.reduce_max(block, axis=1) for block in blocks])
+            top = tf.where(tf.math.is_finite(top), top, 0.0)
+            blocks = [block - top[:, None] for block in blocks]
+        terms = [tf.exp(block) for block in blocks]
+        total = tf.add_n([tf.reduce_sum(term, axis=1) for term in terms])
+
+        def gradient(upstream):
+            scale = tf.math.divide_no_nan(upstream, total)[:, None]  # a row whose columns are all masked has total 0
+            return [term * scale for term in terms]
+
+        return tf.math.log(total) + (top if shifted else 0.0), gradient
+
+    return reduce(*blocks)
+
+
+def contrastive_loss(positive_logits: tf.Tensor, *candidate_logits: tf.Tensor, bound: float = math.inf) -> tf.Tensor:
     """ℓ = −φ(x,y) + log Σ_{y'∈C} e^{φ(x,y')} (paper, Eq. "contrastive loss").
 
     C is a multiset that holds the positive exactly once as its own slot, beside the negatives. Copies of the positive
@@ -43,14 +79,16 @@ def contrastive_loss(positive_logits: tf.Tensor, candidate_logits: tf.Tensor) ->
 
     Args:
       positive_logits: [B], φ of each row's positive.
-      candidate_logits: [B,N], φ of the whole of C, the positive's slot included; masked entries carry `MASKED`,
-        m-fold entries log m.
+      *candidate_logits: [B,N] each, together φ of the whole of C, the positive's slot included; masked entries
+        carry `MASKED`, m-fold entries log m.
+      bound: of their absolute values, masked ones aside, if known: see `log_sum_exp`.
 
     Returns:
       [B], nats.
     """
-    tf.debugging.assert_shapes([(positive_logits, "B"), (candidate_logits, "BN")])
-    return tf.reduce_logsumexp(tf.cast(candidate_logits, tf.float32), axis=1) - tf.cast(positive_logits, tf.float32)
+    tf.debugging.assert_shapes([(positive_logits, "B")] + [(block, ("B", None)) for block in candidate_logits])
+    blocks = [tf.cast(block, tf.float32) for block in candidate_logits]
+    return log_sum_exp(*blocks, bound=bound) - tf.cast(positive_logits, tf.float32)
 
 
 def mask_logits(keep: tf.Tensor) -> tf.Tensor:

@@ -10,6 +10,8 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
     time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
 """
 import dataclasses
+import math
+from typing import Optional
 
 import tensorflow as tf
 
@@ -24,13 +26,15 @@ class Encoded:
     Attributes:
       users: f(x) [B,D].
       positives: g(y) [B,D] of the targets.
-      distinct: [U,D], g of every distinct item of the step.
+      distinct: [U,D], g of every distinct item of the queue.
+      counts: [U] int32, how often each stands in the queue.
       queued: [N] int32, where each queued item's vector is in `distinct`.
     """
     users: tf.Tensor
     positives: tf.Tensor
-    distinct: tf.Tensor
-    queued: tf.Tensor
+    distinct: Optional[tf.Tensor] = None
+    counts: Optional[tf.Tensor] = None
+    queued: Optional[tf.Tensor] = None
 
 
 class CLRec(tf.keras.Model):
@@ -48,6 +52,11 @@ class CLRec(tf.keras.Model):
         super().__init__(name="clrec")
         self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
         self.similarity, self.temperature = similarity, temperature
+
+    @property
+    def logit_bound(self) -> float:
+        """What no logit exceeds: 1/ρ for the cosine."""
+        return 1.0 / self.temperature if self.similarity == "cosine" else math.inf
 
     @property
     def uses_time(self) -> bool:
@@ -81,12 +90,17 @@ class CLRec(tf.keras.Model):
         history, target = batch["history"], batch["target"]
         batch_size, length, width = history.shape[0], history.shape[1], history.shape[2]
         clicks = batch_size * length
-        parts = [tf.reshape(history, [clicks, width]), target]
-        distinct, inverse = distinct_rows(tf.concat(parts + ([] if queued_rows is None else [queued_rows]), axis=0))
+        rows = [target, tf.reshape(history, [clicks, width])]
+        # The queue comes first, so its distinct items are the first of all distinct ones.
+        distinct, inverse = distinct_rows(tf.concat(rows if queued_rows is None else [queued_rows] + rows, axis=0))
         items = self.item_encoder.encode_distinct(distinct)
-        history_items = tf.reshape(tf.gather(items, inverse[:clicks]), [batch_size, length, self.item_encoder.dim])
-        mask = tf.sequence_mask(batch["length"], length)
-        users = self.user_vectors(history_items, mask, batch.get("time_gap"))
-        compared = self.score_vectors(items)
-        positives = tf.gather(compared, inverse[clicks:clicks + batch_size])
-        return Encoded(users, positives, compared, inverse[clicks + batch_size:])
+        of_rows = tf.gather(items, inverse[-(batch_size + clicks):])
+        targets, history_items = tf.split(of_rows, [batch_size, clicks])
+        history_items = tf.reshape(history_items, [batch_size, length, self.item_encoder.dim])
+        users = self.user_vectors(history_items, tf.sequence_mask(batch["length"], length), batch.get("time_gap"))
+        positives = self.score_vectors(targets)
+        if queued_rows is None:
+            return Encoded(users, positives)
+        queued = inverse[:tf.shape(queued_rows)[0]]
+        _, _, counts = tf.unique_with_counts(queued)
+        return Encoded(users, positives, self.score_vectors(items[:tf.size(counts)]), counts, queued)

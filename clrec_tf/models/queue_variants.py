@@ -1,7 +1,7 @@
 """Where the denominator's candidates come from: the batch, a raw queue or a cached queue (paper, Figure 2 a, b, c).
 
-Each variant enqueues first and then gives the logits of the positives and of the whole multiset C, in which each
-row's positive stands exactly once.
+Each variant enqueues first and then gives the logits of the positives and, in one or two blocks of columns, of the
+whole multiset C, in which each row's positive stands exactly once.
 """
 import tensorflow as tf
 
@@ -77,9 +77,8 @@ class RawQueueNegatives(_Variant):
             terms = contrastive.mask_logits(contrastive.same_user_mask(batch["user_id"], owners, pushed.slots))
         else:
             # Equal items have equal logits, so m of them are one term with log m added: exact, and cheaper.
-            items, _, counts = tf.unique_with_counts(encoded.queued)
-            candidates = tf.gather(encoded.distinct, items)
-            terms = tf.math.log(tf.cast(counts, tf.float32))[None, :]
+            candidates = encoded.distinct
+            terms = tf.math.log(tf.cast(encoded.counts, tf.float32))[None, :]
         return self._positive_logits(encoded), self._logits(encoded.users, candidates) + terms
 
 
@@ -87,7 +86,7 @@ class CachedQueueNegatives(_Variant):
     """(c) A queue of item vectors: this batch's items live and with gradient, earlier ones as they were encoded."""
 
     def logits(self, batch, handles):
-        """Batch -> (positive logits [B], candidate logits [B,B+Q])."""
+        """Batch -> (positive logits [B], candidate logits [B,B] of the batch, [B,Q] of the queue)."""
         encoded = self.model.encode(batch)
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = (batch["weight"] > 0) & tf.math.is_finite(tf.reduce_sum(encoded.positives, axis=1))
@@ -101,7 +100,7 @@ class CachedQueueNegatives(_Variant):
             keep_older &= contrastive.same_user_mask(batch["user_id"], owners, -tf.ones_like(own))
         live = self._logits(encoded.users, encoded.positives) + contrastive.mask_logits(keep_live)
         older = self._logits(encoded.users, tf.stop_gradient(self.queue.read(handles, "vector")))
-        return self._positive_logits(encoded), tf.concat([live, older + contrastive.mask_logits(keep_older)], axis=1)
+        return self._positive_logits(encoded), live, older + contrastive.mask_logits(keep_older)
 
 
 def build_variant(kind, model, capacity, mask_same_user, local_variable):

@@ -32,10 +32,36 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
                     total_steps=self.total_steps, final_ratio=self.final_ratio)
 
 
-class _RowDecay:
-    """Decoupled weight decay (Loshchilov & Hutter 2019) of the rows in use only; mixed into a Keras optimizer."""
+def summed_rows(gradient):
+    """A gradient in which no row repeats.
+
+    A table that is looked up once a step, by distinct ids, has no repeats; the tape joins the lookups of one that is
+    looked up more often. Only for those the search for equal rows is paid. Dense gradients and None stay as they are.
+    """
+    if not isinstance(gradient, tf.IndexedSlices) or not _is_joined(gradient.indices):
+        return gradient
+    rows, place = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, place, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
+def _is_joined(indices) -> bool:
+    """Whether indices may repeat: in a graph, unless they are those of a single lookup."""
+    return tf.executing_eagerly() or indices.op.type != "Reshape"
+
+
+class _RowsInUse:
+    """What the sparse optimizers share; mixed into a Keras optimizer.
+
+    Gradients come with rows that do not repeat (see `summed_rows`). `row_decay` is decoupled weight decay (Loshchilov &
+    Hutter 2019) of the rows in use only.
+    """
 
     row_decay = 0.0
+
+    def _deduplicate_sparse_grad(self, grads):
+        """Keras would look for repeated rows in every gradient, of which there are none."""
+        return grads
 
     def update_step(self, gradient, variable):
         """Decays, then updates."""
@@ -60,15 +86,18 @@ class _SparseAdam(tf.keras.optimizers.Adam):
     """Adam whose moments move only for rows that have a gradient."""
 
     def update_step(self, gradient, variable):
-        """One variable's update; a sparse gradient (indices without repeats) touches its rows only."""
-        if not isinstance(gradient, tf.IndexedSlices):
-            super().update_step(gradient, variable)
-            return
+        """One variable's update; a sparse gradient touches its rows only."""
         step = tf.cast(self.iterations + 1, variable.dtype)
-        correction = tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
-        rate = tf.cast(self.learning_rate, variable.dtype) * correction
+        rate, powers = tf.cast(self.learning_rate, variable.dtype), (tf.pow(self.beta_1, step), tf.pow(self.beta_2, step))
         slot = self._index_dict[self._var_key(variable)]
-        momentum, velocity, rows = self._momentums[slot], self._velocities[slot], gradient.indices
+        momentum, velocity = self._momentums[slot], self._velocities[slot]
+        if not isinstance(gradient, tf.IndexedSlices):
+            tf.raw_ops.ResourceApplyAdam(  # one operation, where Keras has a dozen
+                var=variable.handle, m=momentum.handle, v=velocity.handle, beta1_power=powers[0], beta2_power=powers[1],
+                lr=rate, beta1=self.beta_1, beta2=self.beta_2, epsilon=self.epsilon, grad=gradient)
+            return
+        rows = gradient.indices
+        rate = rate * tf.sqrt(1 - powers[1]) / (1 - powers[0])
         new_momentum = self.beta_1 * tf.gather(momentum, rows) + (1 - self.beta_1) * gradient.values
         new_velocity = self.beta_2 * tf.gather(velocity, rows) + (1 - self.beta_2) * tf.square(gradient.values)
         momentum.scatter_update(tf.IndexedSlices(new_momentum, rows))
@@ -76,14 +105,11 @@ class _SparseAdam(tf.keras.optimizers.Adam):
         variable.scatter_sub(tf.IndexedSlices(rate * new_momentum / (tf.sqrt(new_velocity) + self.epsilon), rows))
 
 
-class LazyAdam(_RowDecay, _SparseAdam):
-    """Adam (Kingma & Ba 2015) on the rows in use; equal to Adam when every row has a gradient.
-
-    Keras sums repeated indices of sparse gradients before `update_step`.
-    """
+class LazyAdam(_RowsInUse, _SparseAdam):
+    """Adam (Kingma & Ba 2015) on the rows in use; equal to Adam when every row has a gradient."""
 
 
-class RowAdagrad(_RowDecay, tf.keras.optimizers.Adagrad):
+class RowAdagrad(_RowsInUse, tf.keras.optimizers.Adagrad):
     """Adagrad (Duchi et al. 2011), which is sparse by nature."""
 
 

@@ -2,6 +2,7 @@
 import tensorflow as tf
 
 from clrec_tf.losses import contrastive
+from clrec_tf.training.optimizers import summed_rows
 
 SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
 
@@ -9,7 +10,7 @@ SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
 def global_norm(gradients) -> tf.Tensor:
     """√Σ g², sparse gradients by their rows (whose indices do not repeat), float32."""
     values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(v, tf.float32))) for v in values]))
+    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(tf.cast(v, tf.float32)) for v in values]))
 
 
 def scale_gradients(gradients, factor):
@@ -41,10 +42,9 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
 
     def differentiate(batch, handles):
         with tf.GradientTape() as tape:
-            positive, candidates = variant.logits(batch, handles)
-            losses = contrastive.contrastive_loss(positive, candidates)
+            losses = contrastive.contrastive_loss(*variant.logits(batch, handles), bound=model.logit_bound)
             loss = contrastive.weighted_mean(losses, batch["weight"])
-        gradients = tape.gradient(loss, variables)
+        gradients = [summed_rows(gradient) for gradient in tape.gradient(loss, variables)]
         norm = global_norm([g for g in gradients if g is not None])
         if clip_norm:
             gradients = scale_gradients(gradients, tf.minimum(1.0, clip_norm / tf.maximum(norm, 1e-12)))

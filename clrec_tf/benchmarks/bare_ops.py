@@ -1,0 +1,151 @@
+"""What a training step cannot do without, as operations alone: the yardstick of the step's own time.
+
+Counted are the rows gathered from tables and optimizer slots and handed out to clicks, one forward and two backward
+products per matrix product (fewer where an input needs no gradient), and the rows scattered back. Left out, and so
+counted against the step, is everything else: finding distinct ids, adding up the gradients of repeated ids,
+activations, normalisation, softmax, the optimizer's arithmetic, the queue's bookkeeping, reading batches.
+"""
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.config import Config
+
+SLOTS = 3  # a table's own rows and two moments of Adam
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """[batch,] [m,k]·[k,n], forward and `backward` times."""
+    name: str
+    m: int
+    k: int
+    n: int
+    backward: int = 2
+    batch: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """Rows `width` wide of a table of `rows`, gathered at each step's distinct ids, handed out at `places`, scattered.
+
+    Attributes:
+      ids: one array [U] of distinct ids per step.
+      places: one array [N] per step, values below U.
+      trained: whether slots are gathered and all are scattered; else only the rows are gathered.
+    """
+    name: str
+    rows: int
+    width: int
+    ids: list
+    places: list
+    trained: bool = True
+
+
+def products(config: Config, kind: str, encoded: int, candidates: int, content_width: int) -> list[Product]:
+    """Matrix products of one step.
+
+    Args:
+      config: settings.
+      kind: queue variant.
+      encoded: items encoded.
+      candidates: distinct items of a raw queue, entries of a cached one.
+      content_width: of dense vectors, 0 = none.
+    """
+    model, size = config.model, config.train.batch_size
+    dim, clicks, heads = model.embedding_dim, size * model.max_history, model.attention_heads
+    found = []
+    if content_width:
+        hidden = model.content_hidden
+        if hidden:
+            found.append(Product("content, first layer", encoded, content_width, hidden, backward=1))
+        found.append(Product("content, last layer", encoded, hidden or content_width, dim, backward=2 if hidden else 1))
+    if model.user_encoder == "multi_att":
+        width = model.attention_hidden or 4 * dim
+        found += [Product("attention, first layer", clicks, dim, width), Product("attention, last layer", clicks, width, heads),
+                  Product("weighted sum of clicks", heads, model.max_history, dim, batch=size),
+                  Product("head aggregation, matrix", size, dim, dim),
+                  Product("head aggregation, scores", heads, dim, 1, batch=size)]
+    if kind != "raw":
+        found.append(Product("logits of the batch", size, dim, size))
+    if kind != "in_batch":
+        found.append(Product("logits of the queue", size, dim, candidates, backward=2 if kind == "raw" else 1))
+    return found
+
+
+class BareStep:
+    """The operations over real ids.
+
+    Args:
+      lookups: as many steps in each.
+      found: products.
+      queue: (rows, width, rows written per step) of the cached vectors, or None.
+    """
+
+    def __init__(self, lookups: list[Lookup], found: list[Product], queue=None):
+        self.lookups, self.products, self.queue = lookups, found, queue
+        variable = lambda *shape: tf.Variable(tf.random.normal(shape), trainable=False)
+        self._tables = [[variable(lookup.rows, lookup.width) for _ in range(SLOTS if lookup.trained else 1)]
+                        for lookup in lookups]
+        lead = lambda product: (product.batch,) if product.batch > 1 else ()
+        self._operands = [(variable(*lead(p), p.m, p.k), variable(*lead(p), p.k, p.n), variable(*lead(p), p.m, p.n))
+                          for p in found]
+        self._queue = variable(queue[0], queue[1]) if queue else None
+        self._pushed = variable(queue[2], queue[1]) if queue else None
+        ragged = lambda arrays: tf.RaggedTensor.from_row_lengths(
+            np.concatenate(arrays).astype(np.int64), [len(array) for array in arrays])
+        ids = [{"ids": ragged(lookup.ids), "places": ragged(lookup.places)} for lookup in lookups]
+        dataset = tf.data.Dataset.from_tensor_slices(tuple(ids)).repeat()
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        self._iterator = iter(dataset.with_options(options))
+        self._call = tf.function(self._steps)
+
+    def call(self, steps: int):
+        """Function of no arguments that does `steps` steps."""
+        steps = tf.constant(steps, tf.int64)
+        return lambda: self._call(self._iterator, steps)
+
+    def listed(self) -> list[dict]:
+        """Every operation with its shape, for the report; U and N are means over the steps."""
+        mean = lambda arrays: int(np.mean([len(array) for array in arrays]))
+        listed = []
+        for lookup in self.lookups:
+            rows, shape = mean(lookup.ids), dict(table=[lookup.rows, lookup.width])
+            times = SLOTS if lookup.trained else 1
+            listed.append(dict(operation="gather", of=lookup.name, rows=rows, times=times, **shape))
+            listed.append(dict(operation="hand out", of=lookup.name, rows=mean(lookup.places), times=1, **shape))
+            if lookup.trained:
+                listed.append(dict(operation="scatter", of=lookup.name, rows=rows, times=times, **shape))
+        listed += [dict(operation="product", of=p.name, shape=[p.batch, p.m, p.k, p.n], times=1 + p.backward)
+                   for p in self.products]
+        if self.queue:
+            listed.append(dict(operation="scatter", of="queue", rows=self.queue[2], times=1, table=list(self.queue[:2])))
+        return listed
+
+    def _steps(self, iterator, steps):
+        total = tf.constant(0.0)
+        for _ in tf.range(steps):
+            total += self._step(next(iterator))
+        return total
+
+    def _step(self, batch):
+        # One element of every result is used, or TensorFlow would leave the operation out.
+        used = []
+        for lookup, tables, part in zip(self.lookups, self._tables, batch):
+            rows = [tf.gather(table, part["ids"]) for table in tables]
+            used.append(tf.gather(rows[0], part["places"])[0, 0])
+            if lookup.trained:
+                tables[0].scatter_sub(tf.IndexedSlices(rows[0], part["ids"]))
+                for table, values in zip(tables[1:], rows[1:]):
+                    table.scatter_update(tf.IndexedSlices(values, part["ids"]))
+        for product, (left, right, result) in zip(self.products, self._operands):
+            used.append(tf.reshape(tf.matmul(left, right), [-1])[0])
+            used.append(tf.reshape(tf.matmul(left, result, transpose_a=True), [-1])[0])
+            if product.backward > 1:
+                used.append(tf.reshape(tf.matmul(result, right, transpose_b=True), [-1])[0])
+        if self._queue is not None:
+            rows = tf.range(self.queue[2], dtype=tf.int64)
+            self._queue.scatter_update(tf.IndexedSlices(self._pushed, rows))
+        return tf.add_n(used)

@@ -1,0 +1,116 @@
+"""A training step over generated ids, with everything that the training loop runs but the reading of files."""
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
+from clrec_tf.encoders.items import split_width
+from clrec_tf.models.build import build_model
+from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.step import make_train_call
+
+FEATURE_ROWS = (1_000, 10_000, 50, 100_000, 200, 20)  # six features of an item, from brand to price band
+CONTENT_WIDTH = 512
+CATALOGUE_SEED, DRAW_SEED = 1, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """A catalogue.
+
+    Attributes:
+      count: V.
+      features: whether items have `FEATURE_ROWS`.
+      content: whether items have dense vectors.
+      draw: "uniform", or "zipf": chance of an item falls as one over its rank.
+    """
+    count: int
+    features: bool = False
+    content: bool = False
+    draw: str = "uniform"
+
+    def schema(self) -> Schema:
+        """The facts that a model is built from."""
+        features = tuple(Feature(f"feature_{i}", rows, 1, rows - 1) for i, rows in enumerate(FEATURE_ROWS))
+        return Schema(self.count, self.count + 1, features if self.features else (),
+                      CONTENT_WIDTH if self.content else 0, "int", False, 0, 0, {}, {})
+
+    def content_vectors(self):
+        """[V+1, width] float32, or None."""
+        if not self.content:
+            return None
+        return np.random.default_rng(CATALOGUE_SEED).standard_normal((self.count + 1, CONTENT_WIDTH), np.float32)
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Item rows [..., C] int64 of ids [...]; a feature is a fixed function of the id."""
+        columns = [ids]
+        if self.features:
+            columns += [1 + ids * 2_654_435_761 % (2**32) * (2 * i + 1) // 64 % (rows - 1)
+                        for i, rows in enumerate(FEATURE_ROWS)]
+        return np.stack(columns, axis=-1).astype(np.int64)
+
+    def drawn(self, random, shape) -> np.ndarray:
+        """Ids 1..V."""
+        if self.draw == "uniform":
+            return random.integers(1, self.count + 1, shape)
+        # The inverse of a distribution that falls as one over rank.
+        return np.minimum(((self.count + 1.0) ** random.random(shape)).astype(np.int64), self.count)
+
+
+def draw_batches(items: Items, config: Config, steps: int) -> dict[str, np.ndarray]:
+    """`steps` batches of full histories, stacked: the fields of ``models/clrec`` with a first axis of steps."""
+    random = np.random.default_rng(DRAW_SEED)
+    size, history = config.train.batch_size, config.model.max_history
+    return dict(
+        history=items.rows(items.drawn(random, (steps, size, history))),
+        target=items.rows(items.drawn(random, (steps, size))),
+        length=np.full((steps, size), history, np.int64),
+        user_id=random.integers(0, 10**6, (steps, size)),
+        weight=np.ones((steps, size), np.float32))
+
+
+def feature_widths(config: Config, schema: Schema) -> list[int]:
+    """Widths of the features' embeddings."""
+    return [int(width) for width in config.model.feature_dims] or split_width(
+        config.model.embedding_dim, len(schema.features))
+
+
+def in_turn(stacked: dict) -> tf.data.Iterator:
+    """Iterator over stacked batches from memory, again and again."""
+    dataset = tf.data.Dataset.from_tensor_slices(stacked).repeat()
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iter(dataset.with_options(options))
+
+
+class Trainer:
+    """One model with a training step for each queue variant.
+
+    Args:
+      items: the catalogue.
+      config: settings of model and training.
+      kinds: variants that take turns on the one model and optimizer.
+    """
+
+    def __init__(self, items: Items, config: Config, kinds=("cached",)):
+        self.config = config
+        self.model = build_model(config.model, items.schema(), items.content_vectors(), config.paths.seed)
+        self.optimizer = build_optimizer(config.train, 10**6)
+        self.optimizer.build(self.model.trainable_variables)
+        runtime = LocalRuntime()
+        self.variants = {
+            kind: build_variant(kind, self.model, config.model.queue_size, config.model.mask_same_user,
+                                runtime.local_variable) for kind in kinds}
+        self._calls = {
+            kind: make_train_call(self.model, variant, self.optimizer, config.train.clip_norm, runtime)
+            for kind, variant in self.variants.items()}
+
+    def call(self, kind: str, iterator):
+        """Function of no arguments: one call of `steps_per_call` steps of a variant."""
+        steps = tf.constant(self.config.train.steps_per_call, tf.int64)
+        return lambda: self._calls[kind](iterator, steps)
