@@ -223,8 +223,13 @@ class RetrieveConfig(_Checked):
 @dataclasses.dataclass(frozen=True)
 class BenchmarkConfig(_Checked):
     """Measurements."""
-    suite: str = setting("prepare", "What is measured.")
+    suite: tuple[str, ...] = setting(("training",),
+        "What is measured, of: training (queue variants, bare operations, growth with items and queue, input), input, "
+        "tfrs (against a TensorFlow Recommenders model; needs --data_dir), memory, prepare.")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
+    rounds: int = setting(7, "Times that each side of a comparison is measured, in turn.", lower=1)
+    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suite training).", lower=1000)
+    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (suite training).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 

@@ -6,6 +6,7 @@ counted against the step, is everything else: finding distinct ids, adding up th
 activations, normalisation, softmax, the optimizer's arithmetic, the queue's bookkeeping, reading batches.
 """
 import dataclasses
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -32,14 +33,14 @@ class Lookup:
 
     Attributes:
       ids: one array [U] of distinct ids per step.
-      places: one array [N] per step, values below U.
+      places: one array [N] per step, values below U; None: the rows go nowhere but into products.
       trained: whether slots are gathered and all are scattered; else only the rows are gathered.
     """
     name: str
     rows: int
     width: int
     ids: list
-    places: list
+    places: Optional[list]
     trained: bool = True
 
 
@@ -78,24 +79,29 @@ class BareStep:
     """The operations over real ids.
 
     Args:
-      lookups: as many steps in each.
-      found: products.
+      lookups: with as many steps in each.
+      products: of one step.
       queue: (rows, width, rows written per step) of the cached vectors, or None.
+      tables: by name, for several steps over the same ones; what is missing is added.
     """
 
-    def __init__(self, lookups: list[Lookup], found: list[Product], queue=None):
-        self.lookups, self.products, self.queue = lookups, found, queue
+    def __init__(self, lookups: list[Lookup], products: list[Product], queue, tables: dict):  # pylint: disable=redefined-outer-name
+        self.lookups, self.products, self.queue = lookups, products, queue
         variable = lambda *shape: tf.Variable(tf.random.normal(shape), trainable=False)
-        self._tables = [[variable(lookup.rows, lookup.width) for _ in range(SLOTS if lookup.trained else 1)]
-                        for lookup in lookups]
+        for lookup in lookups:
+            if lookup.name not in tables:
+                tables[lookup.name] = [tf.Variable(tf.zeros([lookup.rows, lookup.width]), trainable=False)
+                                       for _ in range(SLOTS if lookup.trained else 1)]
+        self._tables = [tables[lookup.name] for lookup in lookups]
         lead = lambda product: (product.batch,) if product.batch > 1 else ()
         self._operands = [(variable(*lead(p), p.m, p.k), variable(*lead(p), p.k, p.n), variable(*lead(p), p.m, p.n))
-                          for p in found]
+                          for p in products]
         self._queue = variable(queue[0], queue[1]) if queue else None
         self._pushed = variable(queue[2], queue[1]) if queue else None
         ragged = lambda arrays: tf.RaggedTensor.from_row_lengths(
             np.concatenate(arrays).astype(np.int64), [len(array) for array in arrays])
-        ids = [{"ids": ragged(lookup.ids), "places": ragged(lookup.places)} for lookup in lookups]
+        ids = [{name: ragged(arrays) for name, arrays in (("ids", lookup.ids), ("places", lookup.places))
+                if arrays is not None} for lookup in lookups]
         dataset = tf.data.Dataset.from_tensor_slices(tuple(ids)).repeat()
         options = tf.data.Options()
         options.autotune.enabled = False
@@ -115,7 +121,8 @@ class BareStep:
             rows, shape = mean(lookup.ids), dict(table=[lookup.rows, lookup.width])
             times = SLOTS if lookup.trained else 1
             listed.append(dict(operation="gather", of=lookup.name, rows=rows, times=times, **shape))
-            listed.append(dict(operation="hand out", of=lookup.name, rows=mean(lookup.places), times=1, **shape))
+            if lookup.places is not None:
+                listed.append(dict(operation="hand out", of=lookup.name, rows=mean(lookup.places), times=1, **shape))
             if lookup.trained:
                 listed.append(dict(operation="scatter", of=lookup.name, rows=rows, times=times, **shape))
         listed += [dict(operation="product", of=p.name, shape=[p.batch, p.m, p.k, p.n], times=1 + p.backward)
@@ -135,7 +142,8 @@ class BareStep:
         used = []
         for lookup, tables, part in zip(self.lookups, self._tables, batch):
             rows = [tf.gather(table, part["ids"]) for table in tables]
-            used.append(tf.gather(rows[0], part["places"])[0, 0])
+            handed_out = tf.gather(rows[0], part["places"]) if "places" in part else rows[0]
+            used.append(handed_out[0, 0])
             if lookup.trained:
                 tables[0].scatter_sub(tf.IndexedSlices(rows[0], part["ids"]))
                 for table, values in zip(tables[1:], rows[1:]):

@@ -1,60 +1,136 @@
-"""Training speed: the queue variants against each other and against what their counts allow, and against bare operations."""
+"""Training speed on generated ids: queue variants beside what their counts allow, bare operations, and growth."""
 import dataclasses
 import statistics
 
-import numpy as np
+from absl import logging
 
-from clrec_tf.benchmarks import bare_ops
 from clrec_tf.benchmarks import timing
-from clrec_tf.benchmarks import workload
+from clrec_tf.benchmarks.counts import bare_step
+from clrec_tf.benchmarks.counts import encoded_items
 from clrec_tf.benchmarks.workload import Items
+from clrec_tf.benchmarks.workload import Trainer
+from clrec_tf.benchmarks.workload import draw_batches
+from clrec_tf.benchmarks.workload import in_turn
+from clrec_tf.config import Config
+from clrec_tf.errors import UserError
+
+VARIANTS = ("in_batch", "raw", "cached")
+COSTLY_HIDDEN = 512
+ENCODERS = {"ids": {}, "features": dict(features=True), "costly": dict(content=True)}
+FEW_ITEMS, LARGE_QUEUE = 10_000, 65_536
+STEPS = 20  # different batches; also the steps per call
 
 
-def id_counts(batches: dict, kind: str, capacity: int) -> dict[str, float]:
-    """Distinct items per step of a variant, mean over the steps, once the queue is full.
+def run(config: Config) -> dict:
+    """All comparisons.
 
     Args:
-      batches: stacked, from `workload.draw_batches`; they come round again and again.
-      kind: variant.
-      capacity: Q.
+      config: `benchmark` says how much; `model` and `train` are the settings that the cases vary.
 
     Returns:
-      `encoded`: items encoded (history, targets and, for raw, the queue); `queued`: distinct items of the queue.
+      `ratios` (the headline figures), `cases` (each with samples/s, bound, and bare operations), `growth`.
+
+    Raises:
+      UserError: settings under which nothing can be compared.
     """
-    return {name: float(np.mean([len(part[name]) for part in distinct_parts(batches, kind, capacity)]))
-            for name in ("encoded", "queued")}
+    if config.model.queue_size >= LARGE_QUEUE:
+        raise UserError(f"--queue_size={config.model.queue_size}: growth is measured up to {LARGE_QUEUE}; choose less")
+    cases, settings = [], config.benchmark
+    for history in histories(config):
+        for encoder in ENCODERS:
+            cases += variants(config, encoder, history, ("uniform", "zipf"))
+    by_name = {case["name"]: case for case in cases}
+    growth = {"items": grow_items(config), "queue": grow_queue(config)}
+    ratios = {"step_time_V1e6_vs_V1e4": growth["items"]["ratio"], "step_time_Q65536_vs_Q2560": growth["queue"]["ratio"]}
+    for history in histories(config):
+        case = by_name[f"costly_T{history}_uniform"]
+        ratios[f"cached_vs_raw_costly_T{history}"] = case["cached_vs_raw"]
+        ratios[f"cached_vs_raw_costly_T{history}_of_bound"] = case["of_bound"]
+    longest = by_name[f"ids_T{histories(config)[-1]}_uniform"]
+    ratios["step_time_vs_bare_ops"] = longest["variants"]["cached"]["vs_bare_ops"]
+    return dict(ratios=ratios, cases=cases, growth=growth, rounds=settings.rounds)
 
 
-def distinct_parts(batches: dict, kind: str, capacity: int) -> list[dict]:
-    """Per step: ids `encoded`, ids `queued`, and `places` of targets and history among the encoded."""
-    history, target = batches["history"][..., 0], batches["target"][..., 0]
-    steps, size = target.shape
-    back = -(-capacity // size)
-    parts = []
-    for step in range(steps):
-        recent = np.concatenate([target[(step - age) % steps] for age in reversed(range(back))])[-capacity:]
-        rows = np.concatenate([target[step], history[step].ravel()])
-        encoded, places = np.unique(np.concatenate([rows, recent]) if kind == "raw" else rows, return_inverse=True)
-        parts.append(dict(encoded=encoded, queued=np.unique(recent), places=places[:len(rows)]))
-    return parts
+def histories(config: Config) -> list[int]:
+    """--benchmark_histories, ascending."""
+    try:
+        lengths = sorted(int(length) for length in config.benchmark.benchmark_histories)
+    except ValueError:
+        lengths = []
+    if not lengths or lengths[0] < 1:
+        raise UserError(f"--benchmark_histories={','.join(config.benchmark.benchmark_histories)}: must be lengths of "
+                        "at least 1, such as 10,50")
+    return lengths
 
 
-def bare_step(items: Items, config, kind: str, batches: dict) -> bare_ops.BareStep:
-    """The bare operations of a variant over the same batches."""
-    model, size = config.model, config.train.batch_size
-    dim, parts = model.embedding_dim, distinct_parts(batches, kind, model.queue_size)
-    lookups = [bare_ops.Lookup("item ids", items.count + 1, dim, [p["encoded"] for p in parts], [p["places"] for p in parts])]
-    schema = items.schema()
-    if schema.features:
-        widths = workload.feature_widths(config, schema)
-        values = [items.rows(part["encoded"]) for part in parts]
-        for column, (feature, width) in enumerate(zip(schema.features, widths), start=1):
-            found = [np.unique(rows[:, column], return_inverse=True) for rows in values]
-            lookups.append(bare_ops.Lookup(feature.name, feature.rows, width, [f[0] for f in found], [f[1] for f in found]))
-    if schema.content_width:
-        lookups.append(bare_ops.Lookup("content", items.count + 1, schema.content_width, [p["encoded"] for p in parts],
-                                       [np.zeros(1, np.int64)] * len(parts), trained=False))
-    encoded = int(np.mean([len(part["encoded"]) for part in parts]))
-    candidates = int(np.mean([len(part["queued"]) for part in parts])) if kind == "raw" else model.queue_size
-    queue = (model.queue_size, dim, size) if kind == "cached" else None
-    return bare_ops.BareStep(lookups, bare_ops.products(config, kind, encoded, candidates, schema.content_width), queue)
+def case_config(config: Config, history: int, **model) -> Config:
+    """The settings with a length of history and other changes."""
+    return dataclasses.replace(
+        config, model=dataclasses.replace(config.model, max_history=history, content_hidden=COSTLY_HIDDEN, **model),
+        train=dataclasses.replace(config.train, steps_per_call=STEPS))
+
+
+def variants(config: Config, encoder: str, history: int, draws) -> list[dict]:
+    """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
+    config, cases, trainer, tables = case_config(config, history), [], None, {}
+    for draw in draws:
+        items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
+        trainer = trainer or Trainer(items, config, VARIANTS)
+        batches = draw_batches(items, config, STEPS)
+        bare = {kind: bare_step(items, config, kind, batches, tables) for kind in VARIANTS}
+        calls = {kind: trainer.call(kind, in_turn(batches)) for kind in VARIANTS}
+        calls |= {f"{kind} bare": bare[kind].call(STEPS) for kind in VARIANTS}
+        seconds = timing.take_turns(calls, config.benchmark.rounds)
+        encoded = {kind: encoded_items(batches, kind, config.model.queue_size) for kind in VARIANTS}
+        ratio, bound = timing.ratio(seconds, "raw", "cached"), encoded["raw"] / encoded["cached"]
+        case = dict(
+            name=f"{encoder}_T{history}_{draw}", encoder=encoder, history=history, draw=draw, items=items.count,
+            batch=config.train.batch_size, queue=config.model.queue_size, cached_vs_raw=round(ratio, 3),
+            bound=round(bound, 3), of_bound=round((ratio - 1) / (bound - 1), 3) if bound > 1 else None,
+            variants={kind: dict(samples_per_s=samples_per_s(config, seconds[kind]), ms_per_step=ms(seconds[kind]),
+                                 bare_ms_per_step=ms(seconds[f"{kind} bare"]), encoded_items=round(encoded[kind], 1),
+                                 vs_bare_ops=round(timing.ratio(seconds, kind, f"{kind} bare"), 3),
+                                 bare_operations=bare[kind].listed()) for kind in VARIANTS})
+        logging.info("%-22s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"], ratio,
+                     bound, *({k: v[what] for k, v in case["variants"].items()} for what in ("samples_per_s", "vs_bare_ops")))
+        cases.append(case)
+    return cases
+
+
+def grow_items(config: Config) -> dict:
+    """Step time with few and with many items, as many distinct ids in each step."""
+    config, sides = case_config(config, histories(config)[0]), {}
+    for count in (min(FEW_ITEMS, config.benchmark.benchmark_items), config.benchmark.benchmark_items):
+        items = Items(count, draw="distinct")
+        sides[f"V={count}"] = Trainer(items, config).call("cached", in_turn(draw_batches(items, config, STEPS)))
+    return compared(config, sides)
+
+
+def grow_queue(config: Config) -> dict:
+    """Step time of the cached queue at --queue_size and at `LARGE_QUEUE`."""
+    history, sides = histories(config)[0], {}
+    items = Items(config.benchmark.benchmark_items)
+    for capacity in (config.model.queue_size, LARGE_QUEUE):
+        changed = case_config(config, history, queue_size=capacity)
+        sides[f"Q={capacity}"] = Trainer(items, changed).call("cached", in_turn(draw_batches(items, changed, STEPS)))
+    return compared(case_config(config, history), sides)
+
+
+def compared(config: Config, sides: dict) -> dict:
+    """Two sides in turn: ms per step of each, and the second over the first."""
+    seconds = timing.take_turns(sides, config.benchmark.rounds)
+    small, large = sides
+    found = {name: ms(seconds[name]) for name in sides}
+    result = dict(ms_per_step=found, ratio=round(timing.ratio(seconds, large, small), 3))
+    logging.info("%s", result)
+    return result
+
+
+def ms(seconds) -> float:
+    """Milliseconds per step, median of the calls."""
+    return round(1000 * statistics.median(seconds) / STEPS, 3)
+
+
+def samples_per_s(config: Config, seconds) -> int:
+    """Training samples per second, median of the calls."""
+    return round(config.train.batch_size * STEPS / statistics.median(seconds))

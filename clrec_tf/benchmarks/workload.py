@@ -27,7 +27,7 @@ class Items:
       count: V.
       features: whether items have `FEATURE_ROWS`.
       content: whether items have dense vectors.
-      draw: "uniform", or "zipf": chance of an item falls as one over its rank.
+      draw: "uniform"; "zipf": chance of an item falls as one over its rank; "distinct": uniform, none twice in a step.
     """
     count: int
     features: bool = False
@@ -54,8 +54,11 @@ class Items:
                         for i, rows in enumerate(FEATURE_ROWS)]
         return np.stack(columns, axis=-1).astype(np.int64)
 
-    def drawn(self, random, shape) -> np.ndarray:
-        """Ids 1..V."""
+    def drawn(self, random, steps: int, number: int) -> np.ndarray:
+        """Ids [steps, number] of 1..V."""
+        shape = (steps, number)
+        if self.draw == "distinct":
+            return np.stack([random.choice(self.count, number, replace=False) + 1 for _ in range(steps)])
         if self.draw == "uniform":
             return random.integers(1, self.count + 1, shape)
         # The inverse of a distribution that falls as one over rank.
@@ -66,9 +69,10 @@ def draw_batches(items: Items, config: Config, steps: int) -> dict[str, np.ndarr
     """`steps` batches of full histories, stacked: the fields of ``models/clrec`` with a first axis of steps."""
     random = np.random.default_rng(DRAW_SEED)
     size, history = config.train.batch_size, config.model.max_history
+    ids = items.drawn(random, steps, size * (history + 1))
     return dict(
-        history=items.rows(items.drawn(random, (steps, size, history))),
-        target=items.rows(items.drawn(random, (steps, size))),
+        history=items.rows(ids[:, size:].reshape(steps, size, history)),
+        target=items.rows(ids[:, :size]),
         length=np.full((steps, size), history, np.int64),
         user_id=random.integers(0, 10**6, (steps, size)),
         weight=np.ones((steps, size), np.float32))

@@ -43,7 +43,8 @@ def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
 def masked_mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Mean over the clicks: [B,T,D], [B,T] -> [B,D]; zero for an empty history."""
     valid = tf.cast(mask, values.dtype)[:, None, :]
-    return tf.matmul(tf.math.divide_no_nan(valid, tf.reduce_sum(valid, axis=2, keepdims=True)), values)[:, 0]
+    weights = tf.math.divide_no_nan(valid, tf.reduce_sum(valid, axis=2, keepdims=True))
+    return tf.squeeze(tf.matmul(weights, values), axis=1)
 
 
 def mlp(input_dim, hidden, output_dim, name):

@@ -106,7 +106,7 @@ class ItemEncoder(tf.keras.layers.Layer):
         """Masked mean over an item's values: [U,W] -> [U, width of the slot]."""
         vectors = table(values)
         if values.shape[1] == 1:
-            return vectors[:, 0]
+            return tf.squeeze(vectors, axis=1)
         present = tf.reduce_sum(tf.cast(values != 0, vectors.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(tf.reduce_sum(vectors, axis=1), present)
 
