@@ -1,34 +1,87 @@
-"""python -m clrec_tf.benchmark --suite=NAME: measures one part of the program and prints what it found."""
+"""python -m clrec_tf.benchmark: measures parts of the program against each other and prints ratios.
+
+  python -m clrec_tf.benchmark --suite=training --json=speed.json
+  python -m clrec_tf.benchmark --suite=tfrs,memory --data_dir=DATA
+
+Each ratio is of things that took turns in one process, so that what else the machine does meets all of them alike."""
 import os
+import platform
+
+import tensorflow as tf
 
 from clrec_tf import command_line
+from clrec_tf.benchmarks import input as input_suite
+from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import prepare
-from clrec_tf.config import BenchmarkConfig
+from clrec_tf.benchmarks import tfrs
+from clrec_tf.benchmarks import training
 from clrec_tf.config import Config
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
+from clrec_tf.training.threads import set_threads
+from clrec_tf.versions import versions
 
-# Each takes the settings and returns names and figures, units in the names.
+# Each takes all settings and returns its figures, units in their names; those under "ratios" are shown first.
 SUITES = {
-    "prepare": lambda settings: prepare.run(settings.events),
+    "training": training.run,
+    "input": input_suite.run,
+    "tfrs": tfrs.run,
+    "memory": memory.run,
+    "prepare": lambda config: prepare.run(config.benchmark.events),
 }
+INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
 
 
-def benchmark(settings: BenchmarkConfig) -> dict:
-    """Runs --suite; `UserError` where there is none of that name."""
-    if settings.suite not in SUITES:
-        raise UserError(f"--suite={settings.suite}: must be one of {', '.join(SUITES)}")
-    return dict(suite=settings.suite, cpus=os.cpu_count(), **SUITES[settings.suite](settings))
+def benchmark(config: Config) -> dict:
+    """Runs the suites of --suite.
+
+    Returns:
+      `ratios` of all of them, `versions`, `device`, and each suite's own figures under its name.
+
+    Raises:
+      UserError: there is none of a name.
+    """
+    unknown = [name for name in config.benchmark.suite if name not in SUITES]
+    if unknown or not config.benchmark.suite:
+        raise UserError(f"--suite={','.join(config.benchmark.suite)}: choose from {','.join(SUITES)}")
+    set_threads(config.train)
+    names = dict.fromkeys(part for name in config.benchmark.suite for part in INCLUDES.get(name, (name,)))
+    found = dict(ratios={}, versions=versions(), device=device())
+    for name in names:
+        figures = SUITES[name](config)
+        found["ratios"] |= figures.pop("ratios", {})
+        found[name] = figures
+    return found
+
+
+def device() -> dict:
+    """What the figures were measured on."""
+    model = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+            for gpu in tf.config.list_physical_devices("GPU")]
+    return dict(cpu=model, cpus=os.cpu_count(), gpus=gpus)
+
+
+def show(name: str, value) -> None:
+    """Prints a figure; of what is nested only the JSON has everything."""
+    if isinstance(value, (int, float, str)):
+        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            show(f"{name}.{key}" if name else str(key), inner)
 
 
 def main(config: Config):
     """Runs the command."""
-    found = benchmark(config.benchmark)
+    found = benchmark(config)
     for name, value in found.items():
-        print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+        show("" if name == "ratios" else name, value)
     if config.benchmark.json:
         save_json(config.benchmark.json, found)
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("benchmark",), usage=__doc__)
+    command_line.run(main, uses=("benchmark", "paths", "model", "train"), usage=__doc__)

@@ -175,7 +175,8 @@ class TrainConfig(_Checked):
     log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
     verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too.",
                                choices=("size", "sha256"))
-    threads: int = setting(0, "Intra-op threads of TensorFlow (0: all cores).", lower=0)
+    threads: int = setting(0, "Threads within one operation of TensorFlow (0: as many as cores).", lower=0)
+    parallel_ops: int = setting(0, "Operations of TensorFlow that may run at once (0: as many as cores).", lower=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,8 +225,9 @@ class RetrieveConfig(_Checked):
 class BenchmarkConfig(_Checked):
     """Measurements."""
     suite: tuple[str, ...] = setting(("training",),
-        "What is measured, of: training (queue variants, bare operations, growth with items and queue, input), input, "
-        "tfrs (against a TensorFlow Recommenders model; needs --data_dir), memory, prepare.")
+        "What is measured, of: training (queue variants, bare operations, growth with items and queue; and input), "
+        "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; needs "
+        "--data_dir), memory (peak of training), prepare (time for --events clicks).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn.", lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suite training).", lower=1000)

@@ -74,11 +74,10 @@ def run_stage(stage: str, config: Config) -> int:
 
 def train(config: Config) -> int:
     """The stage train on this machine; returns the exit code."""
-    import tensorflow as tf
     from clrec_tf.training.loop import train as train_loop
     from clrec_tf.training.runtime import LocalRuntime
-    if config.train.threads:
-        tf.config.threading.set_intra_op_parallelism_threads(config.train.threads)
+    from clrec_tf.training.threads import set_threads
+    set_threads(config.train)
     return train_loop(config, LocalRuntime())
 
 

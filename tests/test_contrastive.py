@@ -142,6 +142,39 @@ def test_extreme_logits_are_exact_and_their_gradients_finite():
     np.testing.assert_allclose(of_others, [[0, 0], [.5, .5], [1 / 3, 1 / 3]], atol=1e-6)
 
 
+@pytest.mark.parametrize("bound", [14.3, math.inf])
+@pytest.mark.parametrize("widths", [(7,), (3, 4), (1, 5, 2)])
+def test_log_sum_exp_of_blocks_is_that_of_the_whole(widths, bound):
+    rng = np.random.default_rng(sum(widths))
+    blocks = [tf.Variable(rng.uniform(-14.3, 14.3, (5, width)), dtype=tf.float32) for width in widths]
+    blocks[0][:, 0].assign([contrastive.MASKED] * 5)
+    upstream = tf.constant(rng.normal(size=5), tf.float32)
+    with tf.GradientTape(persistent=True) as tape:
+        ours = contrastive.log_sum_exp(*blocks, bound=bound)
+        whole = tf.reduce_logsumexp(tf.concat(blocks, axis=1), axis=1)
+    np.testing.assert_allclose(ours, whole, rtol=1e-6)
+    for mine, theirs in zip(*(tape.gradient(value, blocks, upstream) for value in (ours, whole))):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_a_bound_that_float32_could_not_bear_is_not_trusted():
+    logits = tf.constant([[90.0, 89.0], [-90.0, -91.0]])
+    expected = [90 + math.log(1 + math.exp(-1)), -90 + math.log(1 + math.exp(-1))]
+    np.testing.assert_allclose(contrastive.log_sum_exp(logits, bound=90.0), expected, rtol=1e-6)
+    edge = contrastive.log_sum_exp(tf.fill([1, 1 << 20], contrastive.SAFE_EXPONENT), -tf.ones([1, 1]) * 60,
+                                   bound=contrastive.SAFE_EXPONENT)
+    np.testing.assert_allclose(edge, [60 + 20 * math.log(2)], rtol=1e-6)
+    np.testing.assert_allclose(contrastive.log_sum_exp(-60 * tf.ones([1, 1]), bound=60.0), [-60], rtol=1e-6)
+
+
+def test_a_row_that_is_all_masked_has_no_gradient():
+    logits = tf.Variable(tf.fill([2, 3], contrastive.MASKED))
+    with tf.GradientTape() as tape:
+        losses = contrastive.log_sum_exp(logits, bound=10.0)
+        loss = contrastive.weighted_mean(losses, tf.constant([0.0, 0.0]))
+    np.testing.assert_array_equal(tape.gradient(loss, logits), np.zeros((2, 3)))
+
+
 def test_masked_entries_have_exactly_no_weight():
     rng = np.random.default_rng(0)
     kept = tf.Variable(rng.uniform(-14.29, 0, (5, 6)), dtype=tf.float32)

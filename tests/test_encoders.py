@@ -198,6 +198,28 @@ def test_padding_has_no_influence_and_no_history_is_finite(kind):
     assert (gradient[0][0].numpy() == 0).all() and (gradient[0][1, 3:].numpy() == 0).all()
 
 
+@pytest.mark.parametrize("position", ["backward", "forward", "none"])
+@pytest.mark.parametrize("gaps", ["known", "unknown", "no time"])
+def test_the_mean_of_sums_is_the_mean_of_clicks(position, gaps):
+    rng = np.random.default_rng(4)
+    encoder = clicks.ClickEncoder(DIM, HISTORY, position, () if gaps == "no time" else clicks.BOUNDARIES["minutes"], 5)
+    items = make_encoder(TAGS_AND_CATEGORY, dim=DIM)
+    tower = CLRec(items, encoder, attention_user.MeanUserEncoder(), "dot", .07)
+    item_rows = np.concatenate([np.arange(9)[:, None], rng.integers(1, 5, (9, 3))], axis=1)
+    item_rows[0] = 0
+    history = item_rows[rng.integers(1, 9, (3, HISTORY))]
+    history[1, 2:] = history[2, :] = 0
+    lengths = tf.constant([HISTORY, 2, 0], tf.int64)
+    batch = dict(history=tf.constant(history, tf.int64), length=lengths, target=tf.constant(history[:, 0], tf.int64))
+    if gaps == "known":
+        batch["time_gap"] = tf.constant(rng.integers(-1, 9000, (3, HISTORY)), tf.int64)
+    encoded = tower.encode(batch)
+    vectors = tf.reshape(tower.item_vectors(tf.reshape(batch["history"], [-1, 4])), [3, HISTORY, DIM])
+    dense = tower.user_vectors(vectors, tf.sequence_mask(lengths, HISTORY), batch.get("time_gap"))
+    np.testing.assert_allclose(encoded.users, dense, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(encoded.positives, tower.item_vectors(batch["target"]), rtol=1e-6)
+
+
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_similarity(similarity):
     tower = make_tower(attention_user.MeanUserEncoder(), similarity)

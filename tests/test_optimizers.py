@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import TrainConfig
+from clrec_tf.encoders.embeddings import lookup
 from clrec_tf.training.optimizers import WarmupSchedule
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.optimizers import summed_rows
@@ -82,6 +83,23 @@ def test_schedule():
     np.testing.assert_allclose([cosine(step) for step in (0, 50, 100, 120)], [0.4, 0.22, 0.04, 0.04], rtol=1e-5)
     both = WarmupSchedule(1.0, 10, "cosine", 110, 0.0)
     np.testing.assert_allclose([both(step) for step in (4, 10, 60)], [0.5, 1.0, 0.5], rtol=1e-5)
+
+
+def test_rows_that_lookups_share_are_summed():
+    table = tf.Variable(tf.ones((V, D)))
+
+    @tf.function
+    def gradient(*lookups):
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum((i + 1.0) * lookup(table, ids)) for i, ids in enumerate(lookups)])
+        return summed_rows(tape.gradient(loss, table))
+
+    once, twice = gradient(tf.constant([2, 5, 2])), gradient(tf.constant([2, 5, 2]), tf.constant([5, 0]))
+    assert once.indices.numpy().tolist() == [2, 5] and once.values.numpy()[:, 0].tolist() == [2, 1]
+    assert dict(zip(twice.indices.numpy().tolist(), twice.values.numpy()[:, 0].tolist())) == {2: 2, 5: 3, 0: 2}
+    assert len(twice.indices) == 3
+    dense = tf.constant([1.0])
+    assert summed_rows(dense) is dense and summed_rows(None) is None
 
 
 def test_global_norm_and_scaling_of_mixed_gradients():

@@ -17,6 +17,7 @@ from clrec_tf.errors import UserError
 VARIANTS = ("in_batch", "raw", "cached")
 COSTLY_HIDDEN = 512
 ENCODERS = {"ids": {}, "features": dict(features=True), "costly": dict(content=True)}
+TOWERS = ("mean", "multi_att")
 FEW_ITEMS, LARGE_QUEUE = 10_000, 65_536
 STEPS = 20  # different batches; also the steps per call
 
@@ -35,20 +36,37 @@ def run(config: Config) -> dict:
     """
     if config.model.queue_size >= LARGE_QUEUE:
         raise UserError(f"--queue_size={config.model.queue_size}: growth is measured up to {LARGE_QUEUE}; choose less")
-    cases, settings = [], config.benchmark
+    clicks = config.train.batch_size * (histories(config)[0] + 1)
+    if few_items(config) < clicks:
+        raise UserError(f"--benchmark_items={config.benchmark.benchmark_items}: growth is measured from "
+                        f"{few_items(config)} items on, which are not the {clicks} distinct ones that a step needs; raise "
+                        "it, or lower --batch_size or --benchmark_histories")
+    cases = []
     for history in histories(config):
         for encoder in ENCODERS:
-            cases += variants(config, encoder, history, ("uniform", "zipf"))
-    by_name = {case["name"]: case for case in cases}
+            for tower in TOWERS:
+                cases += variants(case_config(config, history, user_encoder=tower), encoder, ("uniform", "zipf"))
     growth = {"items": grow_items(config), "queue": grow_queue(config)}
-    ratios = {"step_time_V1e6_vs_V1e4": growth["items"]["ratio"], "step_time_Q65536_vs_Q2560": growth["queue"]["ratio"]}
-    for history in histories(config):
-        case = by_name[f"costly_T{history}_uniform"]
-        ratios[f"cached_vs_raw_costly_T{history}"] = case["cached_vs_raw"]
-        ratios[f"cached_vs_raw_costly_T{history}_of_bound"] = case["of_bound"]
-    longest = by_name[f"ids_T{histories(config)[-1]}_uniform"]
-    ratios["step_time_vs_bare_ops"] = longest["variants"]["cached"]["vs_bare_ops"]
-    return dict(ratios=ratios, cases=cases, growth=growth, rounds=settings.rounds)
+    return dict(ratios=headlines(cases, growth, histories(config)), cases=cases, growth=growth,
+                rounds=config.benchmark.rounds)
+
+
+def headlines(cases: list[dict], growth: dict, lengths: list[int]) -> dict[str, float]:
+    """The ratios that stand for all: uniform ids, and the mean as query tower where items' encoding is compared.
+
+    `step_time_vs_bare_ops` is that of the default model: ids, the longest history, multi-head attention, cached queue.
+    """
+    by_name = {case["name"]: case for case in cases}
+    ratios = {}
+    for length in lengths:
+        for tower, name in (("mean", "costly"), ("multi_att", "costly_multi_att")):
+            case = by_name[f"costly_T{length}_{tower}_uniform"]
+            ratios[f"cached_vs_raw_{name}_T{length}"] = case["cached_vs_raw"]
+            ratios[f"cached_vs_raw_{name}_T{length}_of_bound"] = case["of_bound"]
+    default = by_name[f"ids_T{lengths[-1]}_multi_att_uniform"]
+    return ratios | {"step_time_V1e6_vs_V1e4": growth["items"]["ratio"],
+                     "step_time_Q65536_vs_Q2560": growth["queue"]["ratio"],
+                     "step_time_vs_bare_ops": default["variants"]["cached"]["vs_bare_ops"]}
 
 
 def histories(config: Config) -> list[int]:
@@ -63,6 +81,11 @@ def histories(config: Config) -> list[int]:
     return lengths
 
 
+def few_items(config: Config) -> int:
+    """The smaller catalogue of the comparison of catalogues."""
+    return min(FEW_ITEMS, config.benchmark.benchmark_items // 2)
+
+
 def case_config(config: Config, history: int, **model) -> Config:
     """The settings with a length of history and other changes."""
     return dataclasses.replace(
@@ -70,9 +93,9 @@ def case_config(config: Config, history: int, **model) -> Config:
         train=dataclasses.replace(config.train, steps_per_call=STEPS))
 
 
-def variants(config: Config, encoder: str, history: int, draws) -> list[dict]:
+def variants(config: Config, encoder: str, draws) -> list[dict]:
     """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
-    config, cases, trainer, tables = case_config(config, history), [], None, {}
+    cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.model.user_encoder
     for draw in draws:
         items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
         trainer = trainer or Trainer(items, config, VARIANTS)
@@ -84,14 +107,15 @@ def variants(config: Config, encoder: str, history: int, draws) -> list[dict]:
         encoded = {kind: encoded_items(batches, kind, config.model.queue_size) for kind in VARIANTS}
         ratio, bound = timing.ratio(seconds, "raw", "cached"), encoded["raw"] / encoded["cached"]
         case = dict(
-            name=f"{encoder}_T{history}_{draw}", encoder=encoder, history=history, draw=draw, items=items.count,
+            name=f"{encoder}_T{history}_{tower}_{draw}", encoder=encoder, user_encoder=tower, history=history, draw=draw,
+            items=items.count,
             batch=config.train.batch_size, queue=config.model.queue_size, cached_vs_raw=round(ratio, 3),
             bound=round(bound, 3), of_bound=round((ratio - 1) / (bound - 1), 3) if bound > 1 else None,
             variants={kind: dict(samples_per_s=samples_per_s(config, seconds[kind]), ms_per_step=ms(seconds[kind]),
                                  bare_ms_per_step=ms(seconds[f"{kind} bare"]), encoded_items=round(encoded[kind], 1),
                                  vs_bare_ops=round(timing.ratio(seconds, kind, f"{kind} bare"), 3),
                                  bare_operations=bare[kind].listed()) for kind in VARIANTS})
-        logging.info("%-22s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"], ratio,
+        logging.info("%-30s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"], ratio,
                      bound, *({k: v[what] for k, v in case["variants"].items()} for what in ("samples_per_s", "vs_bare_ops")))
         cases.append(case)
     return cases
@@ -100,7 +124,7 @@ def variants(config: Config, encoder: str, history: int, draws) -> list[dict]:
 def grow_items(config: Config) -> dict:
     """Step time with few and with many items, as many distinct ids in each step."""
     config, sides = case_config(config, histories(config)[0]), {}
-    for count in (min(FEW_ITEMS, config.benchmark.benchmark_items), config.benchmark.benchmark_items):
+    for count in (few_items(config), config.benchmark.benchmark_items):
         items = Items(count, draw="distinct")
         sides[f"V={count}"] = Trainer(items, config).call("cached", in_turn(draw_batches(items, config, STEPS)))
     return compared(config, sides)

@@ -103,7 +103,10 @@ class AttentionUserEncoder(tf.keras.layers.Layer):
 
 
 class MeanUserEncoder(tf.keras.layers.Layer):
-    """Mean of the clicks, the cheap query tower: X [B,T,D], g, mask -> [B,D]."""
+    """Mean of the clicks, the cheap query tower: X [B,T,D], g, mask -> [B,D].
+
+    `of_sums` gives the same from sums, for callers that need not lay out every click.
+    """
 
     def __init__(self):
         super().__init__(name="user_encoder")
@@ -112,3 +115,7 @@ class MeanUserEncoder(tf.keras.layers.Layer):
         """clicks X [B,T,D], items (unused), mask [B,T] -> [B,D]."""
         del items
         return masked_mean(clicks, mask)
+
+    def of_sums(self, sums, mask):
+        """Σ_t X_t [B,D], mask [B,T] -> [B,D]; zero for an empty history."""
+        return tf.math.divide_no_nan(sums, tf.reduce_sum(tf.cast(mask, sums.dtype), axis=1, keepdims=True))

@@ -76,6 +76,24 @@ class ClickEncoder(tf.keras.layers.Layer):
         elif self.position == "forward":
             clicks += self.position_table(positions(mask, self.position))
         if self.time_table is not None:
-            gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps
-            clicks += self.time_table(time_bucket(gaps, self.boundaries))
+            clicks += self.time_table(self._buckets(mask, gaps))
         return clicks
+
+    def sums(self, item_sums, mask, gaps=None):
+        """What `call` gives, summed over each user's clicks: Σ_t g(y_t) [B,d], mask, gaps -> Σ_t X_t [B,d].
+
+        Products with counts of positions and buckets, whose cost does not grow with d for every click.
+        """
+        tf.debugging.assert_shapes([(item_sums, "BD"), (mask, "BT")])
+        sums, valid = item_sums, tf.cast(mask, item_sums.dtype)
+        if self.position_table is not None:  # forward or backward, n clicks have the positions 0..n-1
+            sums += tf.matmul(valid, self.position_table.rows_of(tf.range(mask.shape[1])))
+        if self.time_table is not None:
+            rows = len(self.boundaries) + 2
+            counts = tf.reduce_sum(tf.one_hot(self._buckets(mask, gaps), rows) * valid[:, :, None], axis=1)
+            sums += tf.matmul(counts, self.time_table.rows_of(tf.range(rows)))
+        return sums
+
+    def _buckets(self, mask, gaps):
+        gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps
+        return time_bucket(gaps, self.boundaries)

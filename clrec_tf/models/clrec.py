@@ -15,6 +15,7 @@ from typing import Optional
 
 import tensorflow as tf
 
+from clrec_tf.encoders.attention_user import MeanUserEncoder
 from clrec_tf.encoders.items import distinct_rows
 from clrec_tf.losses.contrastive import l2_normalize
 
@@ -94,13 +95,23 @@ class CLRec(tf.keras.Model):
         # The queue comes first, so its distinct items are the first of all distinct ones.
         distinct, inverse = distinct_rows(tf.concat(rows if queued_rows is None else [queued_rows] + rows, axis=0))
         items = self.item_encoder.encode_distinct(distinct)
-        of_rows = tf.gather(items, inverse[-(batch_size + clicks):])
-        targets, history_items = tf.split(of_rows, [batch_size, clicks])
-        history_items = tf.reshape(history_items, [batch_size, length, self.item_encoder.dim])
-        users = self.user_vectors(history_items, tf.sequence_mask(batch["length"], length), batch.get("time_gap"))
+        targets, users = self._encode_rows(items, inverse[-(batch_size + clicks):], batch)
         positives = self.score_vectors(targets)
         if queued_rows is None:
             return Encoded(users, positives)
         queued = inverse[:tf.shape(queued_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
         return Encoded(users, positives, self.score_vectors(items[:tf.size(counts)]), counts, queued)
+
+    def _encode_rows(self, items, places, batch):
+        """Targets g(y) [B,D] and users f(x) [B,D]; `places` [B+B·T]: where targets and clicks are among `items`."""
+        batch_size, length = batch["history"].shape[:2]
+        mask, gaps = tf.sequence_mask(batch["length"], length), batch.get("time_gap")
+        if isinstance(self.user_encoder, MeanUserEncoder):
+            # Each target is a sum of one item, each history of T, of which padding is zero.
+            sums = tf.concat([tf.range(batch_size), tf.repeat(tf.range(batch_size, 2 * batch_size), length)], axis=0)
+            targets, item_sums = tf.split(tf.sparse.segment_sum(items, places, sums, 2 * batch_size), 2)
+            users = self.user_encoder.of_sums(self.click_encoder.sums(item_sums, mask, gaps), mask)
+            return targets, self.score_vectors(users)
+        targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
+        return targets, self.user_vectors(tf.reshape(history, [batch_size, length, self.item_encoder.dim]), mask, gaps)

@@ -1,0 +1,172 @@
+"""The benchmarks' arithmetic, and every suite once in small. How fast anything is, no test says."""
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf import benchmark
+from clrec_tf.benchmarks import bare_ops
+from clrec_tf.benchmarks import counts
+from clrec_tf.benchmarks import memory
+from clrec_tf.benchmarks import timing
+from clrec_tf.benchmarks.workload import FEATURE_ROWS
+from clrec_tf.benchmarks.workload import Items
+from clrec_tf.benchmarks.workload import draw_batches
+from clrec_tf.config import BenchmarkConfig
+from clrec_tf.config import Config
+from clrec_tf.config import ModelConfig
+from clrec_tf.config import Paths
+from clrec_tf.config import TrainConfig
+from clrec_tf.errors import UserError
+from tests import small_run
+
+SMALL = Config(model=ModelConfig(embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16),
+               train=TrainConfig(batch_size=4),
+               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("2",)))
+
+
+def with_suites(*suites, **paths):
+    return dataclasses.replace(SMALL, paths=Paths(**paths), benchmark=dataclasses.replace(SMALL.benchmark, suite=suites))
+
+
+def test_sides_take_turns_and_ratios_are_of_the_same_round():
+    called = []
+    calls = {name: lambda name=name: called.append(name) or tf.constant(0) for name in "ab"}
+    seconds = timing.take_turns(calls, 3)
+    assert called == ["a", "b", "b", "a", "a", "b", "b", "a"] and [len(seconds[name]) for name in "ab"] == [3, 3]
+    # Round by round 2, 4 and 8; the ratio of the medians would be 40/6.
+    assert timing.ratio({"slow": [20.0, 40.0, 80.0], "fast": [10.0, 10.0, 10.0]}, "slow", "fast") == 4.0
+    assert timing.ratio({"slow": [2.0, 40.0, 48.0], "fast": [1.0, 10.0, 6.0]}, "slow", "fast") == 4.0
+
+
+def test_distinct_ids_of_each_variant():
+    """Two rows, one click each, three steps that come round; a queue of three entries."""
+    history, target = [[5, 5], [6, 1], [7, 8]], [[1, 2], [3, 3], [4, 1]]
+    batches = dict(history=np.array(history).reshape(3, 2, 1, 1), target=np.array(target).reshape(3, 2, 1))
+    cached, raw = counts.distinct_ids(batches, "cached", 3), counts.distinct_ids(batches, "raw", 3)
+    assert [step["encoded"].tolist() for step in cached] == [[1, 2, 5], [1, 3, 6], [1, 4, 7, 8]]
+    # After step 0 the queue holds step 2's last target and both of step 0; and so on.
+    assert [step["queued"].tolist() for step in raw] == [[1, 2], [2, 3], [1, 3, 4]]
+    assert [step["encoded"].tolist() for step in raw] == [[1, 2, 5], [1, 2, 3, 6], [1, 3, 4, 7, 8]]
+    for steps in (cached, raw):
+        for step, targets, clicks in zip(steps, target, history):
+            assert step["encoded"][step["places"]].tolist() == targets + clicks
+    assert counts.encoded_items(batches, "raw", 3) == 4.0 and counts.encoded_items(batches, "cached", 3) == 10 / 3
+
+
+def test_products_of_a_step_by_hand():
+    """B=4, T=3, d=8, H=2, attention width 32, Q=10; 11 items encoded, content 512 → 16 → 8."""
+    def found(kind, candidates, **model):
+        config = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, **model))
+        return {p.name: (p.batch, p.m, p.k, p.n, p.backward) for p in bare_ops.products(config, kind, 11, candidates, 512)}
+
+    content = {"content, first layer": (1, 11, 512, 16, 1), "content, last layer": (1, 11, 16, 8, 2)}
+    tower = {"attention, first layer": (1, 12, 8, 32, 2), "attention, last layer": (1, 12, 32, 2, 2),
+             "weighted sum of clicks": (4, 2, 3, 8, 2), "head aggregation, matrix": (1, 4, 8, 8, 2),
+             "head aggregation, scores": (4, 2, 8, 1, 2)}
+    batch = {"logits of the batch": (1, 4, 8, 4, 2)}
+    assert found("cached", 10) == content | tower | batch | {"logits of the queue": (1, 4, 8, 10, 1)}
+    assert found("raw", 7) == content | tower | {"logits of the queue": (1, 4, 8, 7, 2)}
+    assert found("in_batch", 0, user_encoder="mean") == content | batch
+
+
+def test_bare_operations_touch_what_they_list():
+    items, tables = Items(50, features=True), {}
+    batches = draw_batches(items, SMALL, 3)
+    bare = counts.bare_step(items, SMALL, "cached", batches, tables)
+    listed = bare.listed()
+    assert [part["of"] for part in listed if part["operation"] == "scatter"] == [
+        "item ids", *(f"feature_{i}" for i in range(6)), "queue"]
+    assert {tuple(part["table"]) for part in listed if part["of"].startswith("feature")} == set(
+        zip(FEATURE_ROWS, (2, 2, 1, 1, 1, 1)))
+    for table in tables["item ids"]:
+        table.assign(tf.ones_like(table))
+    bare.call(1)()
+    used = np.unique(np.concatenate([batches["history"][0, ..., 0].ravel(), batches["target"][0, :, 0]]))
+    # Rows take their own values away from themselves; slots get what they had.
+    assert np.flatnonzero(tables["item ids"][0].numpy()[:, 0] == 0).tolist() == used.tolist()
+    assert listed[0]["rows"] == int(np.mean([len(np.unique(np.concatenate(
+        [batches["history"][step, ..., 0].ravel(), batches["target"][step, :, 0]]))) for step in range(3)]))
+
+
+@pytest.mark.parametrize("draw", ["uniform", "zipf", "distinct"])
+def test_drawn_batches(draw):
+    items = Items(1000, features=True, draw=draw)
+    config = Config(model=ModelConfig(max_history=3), train=TrainConfig(batch_size=32))
+    batches = draw_batches(items, config, 5)
+    assert batches["history"].shape == (5, 32, 3, 7) and batches["target"].shape == (5, 32, 7)
+    ids = np.concatenate([batches["history"][..., 0].reshape(5, -1), batches["target"][..., 0]], axis=1)
+    assert ids.min() >= 1 and ids.max() <= 1000
+    for column, rows in enumerate(FEATURE_ROWS, start=1):
+        values = batches["history"][..., column]
+        assert values.min() >= 1 and values.max() < rows
+    by_id = {tuple(row) for row in np.concatenate([batches["history"].reshape(-1, 7), batches["target"].reshape(-1, 7)])}
+    assert len(by_id) == len(np.unique(ids))  # a feature is a function of the id
+    repeats = [len(row) - len(set(row)) for row in ids.tolist()]
+    assert (max(repeats) == 0) == (draw == "distinct")
+    assert (np.mean(ids <= 31) > .4) == (draw == "zipf")  # log 32 / log 1001 of the draws
+
+
+@pytest.mark.slow
+def test_training_suite_in_small(tmp_path):
+    settings = with_suites("training")
+    settings = dataclasses.replace(settings, benchmark=dataclasses.replace(settings.benchmark, json=str(tmp_path / "f.json")))
+    benchmark.main(settings)
+    found = json.loads((tmp_path / "f.json").read_text())
+    names = [f"cached_vs_raw_{name}_T{length}{of}" for name in ("costly", "costly_multi_att") for length in (2,)
+             for of in ("", "_of_bound")]
+    assert set(found["ratios"]) == set(names) | {
+        "step_time_V1e6_vs_V1e4", "step_time_Q65536_vs_Q2560", "step_time_vs_bare_ops", "input_vs_training",
+        "training_from_files_vs_memory"}
+    assert all(value > 0 for name, value in found["ratios"].items() if "of_bound" not in name)
+    assert found["versions"]["tensorflow"] == tf.__version__ and found["device"]["cpus"] >= 1
+    cases = {case["name"]: case for case in found["training"]["cases"]}
+    assert len(cases) == 3 * 2 * 2
+    case = cases["costly_T2_mean_uniform"]
+    encoded = {kind: side["encoded_items"] for kind, side in case["variants"].items()}
+    assert case["bound"] == pytest.approx(encoded["raw"] / encoded["cached"], abs=1e-3) and encoded["cached"] <= 12
+    assert case["of_bound"] == pytest.approx((case["cached_vs_raw"] - 1) / (case["bound"] - 1), abs=.01)
+    assert found["ratios"]["cached_vs_raw_costly_T2"] == case["cached_vs_raw"]
+    assert {"gather", "hand out", "product", "scatter"} == {
+        part["operation"] for part in case["variants"]["cached"]["bare_operations"]}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return small_run.prepared(tmp_path_factory.mktemp("benchmark"))
+
+
+def test_input_and_tfrs_suites_in_small(data_dir):
+    found = benchmark.benchmark(with_suites("input", "tfrs", data_dir=data_dir))
+    assert set(found["ratios"]) == {
+        "input_vs_training", "training_from_files_vs_memory", "ours_vs_tfrs_mean50", "ours_vs_tfrs_mean50_lean",
+        "ours_in_batch_vs_tfrs_mean50"}
+    rates = found["tfrs"]["samples_per_s"]
+    assert set(rates) == {"cached", "in_batch", "tfrs", "tfrs_lean"} and min(rates.values()) > 0
+
+
+@pytest.mark.slow
+def test_memory_suite_in_small(monkeypatch):
+    monkeypatch.setattr(memory, "CATALOGUES", (1000, 200_000))
+    found = memory.run(SMALL)
+    assert found["table_and_slot_bytes"][200_000] == 3 * 4 * 200_001 * 8
+    assert found["peak_memory_bytes"][1000] > 100e6 and set(found["ratios"]) == {"peak_memory_V2e5_vs_tables"}
+
+
+@pytest.mark.parametrize("changes,words", [
+    (dict(suite=("speed",)), "--suite=speed: choose from training"), (dict(suite=()), "--suite=: choose"),
+    (dict(benchmark_histories=("ten",)), "--benchmark_histories=ten"),
+    (dict(suite=("tfrs",)), "--data_dir is not set")])
+def test_settings_that_measure_nothing(changes, words):
+    with pytest.raises(UserError, match=words):
+        benchmark.benchmark(dataclasses.replace(SMALL, benchmark=dataclasses.replace(SMALL.benchmark, **changes)))
+
+
+def test_sizes_between_which_nothing_grows():
+    with pytest.raises(UserError, match="--queue_size=70000"):
+        benchmark.benchmark(dataclasses.replace(SMALL, model=ModelConfig(queue_size=70_000)))
+    few = dataclasses.replace(SMALL.benchmark, benchmark_items=1000)
+    with pytest.raises(UserError, match="--benchmark_items=1000: .* 500 items"):
+        benchmark.benchmark(dataclasses.replace(SMALL, benchmark=few, model=ModelConfig(), train=TrainConfig()))
