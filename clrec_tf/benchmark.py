@@ -45,6 +45,7 @@ def benchmark(config: Config) -> dict:
     if unknown or not config.benchmark.suite:
         raise UserError(f"--suite={','.join(config.benchmark.suite)}: choose from {','.join(SUITES)}")
     set_threads(config.train)
+    tf.get_logger().setLevel("ERROR")  # each side is a function of its own, which TensorFlow takes for retracing
     names = dict.fromkeys(part for name in config.benchmark.suite for part in INCLUDES.get(name, (name,)))
     found = dict(ratios={}, versions=versions(), device=device())
     for name in names:
