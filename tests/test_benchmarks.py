@@ -33,7 +33,8 @@ def data_dir(tmp_path_factory):
 
 
 def with_suites(*suites, **paths):
-    return dataclasses.replace(SMALL, paths=Paths(**paths), benchmark=dataclasses.replace(SMALL.benchmark, suite=suites))
+    settings = dataclasses.replace(SMALL.benchmark, suite=suites)
+    return dataclasses.replace(SMALL, paths=Paths(**paths), benchmark=settings)
 
 
 def test_sides_take_turns_and_ratios_are_of_the_same_round():
@@ -65,7 +66,8 @@ def test_products_of_a_step_by_hand():
     """B=4, T=3, d=8, H=2, attention width 32, Q=10; 11 items encoded, content 512 → 16 → 8."""
     def found(kind, candidates, **model):
         config = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, **model))
-        return {p.name: (p.batch, p.m, p.k, p.n, p.backward) for p in bare_ops.products(config, kind, 11, candidates, 512)}
+        products = bare_ops.products(config, kind, 11, candidates, 512)
+        return {p.name: (p.batch, p.m, p.k, p.n, p.backward) for p in products}
 
     content = {"content, first layer": (1, 11, 512, 16, 1), "content, last layer": (1, 11, 16, 8, 2)}
     tower = {"attention, first layer": (1, 12, 8, 32, 2), "attention, last layer": (1, 12, 32, 2, 2),
@@ -107,7 +109,8 @@ def test_drawn_batches(draw):
     for column, rows in enumerate(FEATURE_ROWS, start=1):
         values = batches["history"][..., column]
         assert values.min() >= 1 and values.max() < rows
-    by_id = {tuple(row) for row in np.concatenate([batches["history"].reshape(-1, 7), batches["target"].reshape(-1, 7)])}
+    rows = np.concatenate([batches[name].reshape(-1, 7) for name in ("history", "target")])
+    by_id = {tuple(row) for row in rows}
     assert len(by_id) == len(np.unique(ids))  # a feature is a function of the id
     repeats = [len(row) - len(set(row)) for row in ids.tolist()]
     assert (max(repeats) == 0) == (draw == "distinct")
@@ -117,9 +120,9 @@ def test_drawn_batches(draw):
 @pytest.mark.slow
 def test_training_suite_in_small(tmp_path, data_dir):
     settings = with_suites("training", data_dir=data_dir)
-    settings = dataclasses.replace(settings, benchmark=dataclasses.replace(settings.benchmark, json=str(tmp_path / "f.json")))
-    benchmark.main(settings)
-    found = json.loads((tmp_path / "f.json").read_text())
+    path = tmp_path / "figures.json"
+    benchmark.main(dataclasses.replace(settings, benchmark=dataclasses.replace(settings.benchmark, json=str(path))))
+    found = json.loads(path.read_text())
     names = [f"cached_vs_raw_{name}_T{length}{of}" for name in ("costly", "costly_multi_att") for length in (2,)
              for of in ("", "_of_bound")]
     assert set(found["ratios"]) == set(names) | {
@@ -133,7 +136,8 @@ def test_training_suite_in_small(tmp_path, data_dir):
     encoded = {kind: side["encoded_items"] for kind, side in case["variants"].items()}
     assert case["bound"] == pytest.approx(encoded["raw"] / encoded["cached"], rel=.01) and encoded["cached"] <= 12
     gained, possible = case["cached_vs_raw"] - 1, case["bound"] - 1
-    assert case["of_bound"] * possible == pytest.approx(gained, abs=.002 * (2 + abs(case["of_bound"])))  # rounded figures
+    # All three are rounded.
+    assert case["of_bound"] * possible == pytest.approx(gained, abs=.002 * (2 + abs(case["of_bound"])))
     assert found["ratios"]["cached_vs_raw_costly_T2"] == case["cached_vs_raw"]
     assert {"gather", "hand out", "product", "scatter"} == {
         part["operation"] for part in case["variants"]["cached"]["bare_operations"]}

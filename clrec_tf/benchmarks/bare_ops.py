@@ -64,7 +64,8 @@ def products(config: Config, kind: str, encoded: int, candidates: int, content_w
         found.append(Product("content, last layer", encoded, hidden or content_width, dim, backward=2 if hidden else 1))
     if model.user_encoder == "multi_att":
         width = model.attention_hidden or 4 * dim
-        found += [Product("attention, first layer", clicks, dim, width), Product("attention, last layer", clicks, width, heads),
+        found += [Product("attention, first layer", clicks, dim, width),
+                  Product("attention, last layer", clicks, width, heads),
                   Product("weighted sum of clicks", heads, model.max_history, dim, batch=size),
                   Product("head aggregation, matrix", size, dim, dim),
                   Product("head aggregation, scores", heads, dim, 1, batch=size)]
@@ -128,7 +129,8 @@ class BareStep:
         listed += [dict(operation="product", of=p.name, shape=[p.batch, p.m, p.k, p.n], times=1 + p.backward)
                    for p in self.products]
         if self.queue:
-            listed.append(dict(operation="scatter", of="queue", rows=self.queue[2], times=1, table=list(self.queue[:2])))
+            rows, width, pushed = self.queue
+            listed.append(dict(operation="scatter", of="queue", rows=pushed, times=1, table=[rows, width]))
         return listed
 
     def _steps(self, iterator, steps):

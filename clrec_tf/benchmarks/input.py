@@ -36,11 +36,12 @@ def run(config: Config) -> dict:
         config = dataclasses.replace(
             config, train=dataclasses.replace(config.train, validate_every=0.0, target_mode="sliding"),
             paths=dataclasses.replace(config.paths, data_dir=data_dir, workdir=os.path.join(folder, "run")))
-        plan = EpochPlan(load_manifest(data_dir).shards["train"], config.train.batch_size, config.train.shuffle_shards,
-                         "sliding", config.paths.seed)
+        settings = config.train
+        plan = EpochPlan(load_manifest(data_dir).shards["train"], settings.batch_size, settings.shuffle_shards,
+                         settings.target_mode, config.paths.seed)
         epoch_steps = plan.epoch_ends(1)[0]
         epochs = config.benchmark.rounds + 2 + math.ceil((config.benchmark.rounds + 3) * STEPS / epoch_steps)
-        return measured(dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs)), epoch_steps)
+        return measured(dataclasses.replace(config, train=dataclasses.replace(settings, epochs=epochs)), epoch_steps)
 
 
 def generated(folder: str, config: Config) -> str:
@@ -48,7 +49,8 @@ def generated(folder: str, config: Config) -> str:
     log = world.generate(WorldConfig(world_users=20_000, world_items=10_000), config.paths.seed, folder)
     data_dir = os.path.join(folder, "data")
     prepare(Config(paths=dataclasses.replace(config.paths, data_dir=data_dir), prepare=PrepareConfig(
-        shard_records=SHARD_RECORDS, input=log, item_features=os.path.join(folder, world.ITEMS_FILE), feature_columns=("category", "seller"))))
+        shard_records=SHARD_RECORDS, input=log, item_features=os.path.join(folder, world.ITEMS_FILE),
+        feature_columns=("category", "seller"))))
     return data_dir
 
 

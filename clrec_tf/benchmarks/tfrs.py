@@ -95,7 +95,8 @@ def retrieval_model(shares: np.ndarray, config: Config, one_table: bool):
             target = inputs["target"][:, 0]
             users = tf.math.l2_normalize(self.query(inputs["history"][:, :, 0]), axis=1)
             items = tf.math.l2_normalize(self.candidates(target), axis=1)
-            return self.task(users, items, compute_metrics=False, candidate_sampling_probability=tf.gather(shares, target))
+            return self.task(users, items, compute_metrics=False,
+                             candidate_sampling_probability=tf.gather(shares, target))
 
     model = Retrieval()
     model.compile(optimizer=tf.keras.optimizers.Adagrad(config.train.learning_rate, jit_compile=False),

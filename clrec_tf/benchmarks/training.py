@@ -18,6 +18,7 @@ VARIANTS = ("in_batch", "raw", "cached")
 COSTLY_HIDDEN = 512
 ENCODERS = {"ids": {}, "features": dict(features=True), "costly": dict(content=True)}
 TOWERS = ("mean", "multi_att")
+DRAWS = ("uniform", "zipf")
 FEW_ITEMS, LARGE_QUEUE = 10_000, 65_536
 STEPS = 20  # different batches; also the steps per call
 
@@ -39,13 +40,13 @@ def run(config: Config) -> dict:
     clicks = config.train.batch_size * (histories(config)[0] + 1)
     if few_items(config) < clicks:
         raise UserError(f"--benchmark_items={config.benchmark.benchmark_items}: growth is measured from "
-                        f"{few_items(config)} items on, which are not the {clicks} distinct ones that a step needs; raise "
-                        "it, or lower --batch_size or --benchmark_histories")
+                        f"{few_items(config)} items on, which are not the {clicks} distinct ones that a step needs; "
+                        "raise it, or lower --batch_size or --benchmark_histories")
     cases = []
     for history in histories(config):
         for encoder in ENCODERS:
             for tower in TOWERS:
-                cases += variants(case_config(config, history, user_encoder=tower), encoder, ("uniform", "zipf"))
+                cases += variants(case_config(config, history, user_encoder=tower), encoder)
     growth = {"items": grow_items(config), "queue": grow_queue(config)}
     return dict(ratios=headlines(cases, growth, histories(config)), cases=cases, growth=growth,
                 rounds=config.benchmark.rounds)
@@ -93,10 +94,10 @@ def case_config(config: Config, history: int, **model) -> Config:
         train=dataclasses.replace(config.train, steps_per_call=STEPS))
 
 
-def variants(config: Config, encoder: str, draws) -> list[dict]:
+def variants(config: Config, encoder: str) -> list[dict]:
     """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
     cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.model.user_encoder
-    for draw in draws:
+    for draw in DRAWS:
         items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
         trainer = trainer or Trainer(items, config, VARIANTS)
         batches = draw_batches(items, config, STEPS)
@@ -107,16 +108,17 @@ def variants(config: Config, encoder: str, draws) -> list[dict]:
         encoded = {kind: encoded_items(batches, kind, config.model.queue_size) for kind in VARIANTS}
         ratio, bound = timing.ratio(seconds, "raw", "cached"), encoded["raw"] / encoded["cached"]
         case = dict(
-            name=f"{encoder}_T{history}_{tower}_{draw}", encoder=encoder, user_encoder=tower, history=history, draw=draw,
-            items=items.count,
-            batch=config.train.batch_size, queue=config.model.queue_size, cached_vs_raw=round(ratio, 3),
+            name=f"{encoder}_T{history}_{tower}_{draw}", encoder=encoder, user_encoder=tower, history=history,
+            draw=draw, items=items.count, batch=config.train.batch_size, queue=config.model.queue_size,
+            cached_vs_raw=round(ratio, 3),
             bound=round(bound, 3), of_bound=round((ratio - 1) / (bound - 1), 3) if bound > 1 else None,
             variants={kind: dict(samples_per_s=samples_per_s(config, seconds[kind]), ms_per_step=ms(seconds[kind]),
                                  bare_ms_per_step=ms(seconds[f"{kind} bare"]), encoded_items=round(encoded[kind], 1),
                                  vs_bare_ops=round(timing.ratio(seconds, kind, f"{kind} bare"), 3),
                                  bare_operations=bare[kind].listed()) for kind in VARIANTS})
-        logging.info("%-30s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"], ratio,
-                     bound, *({k: v[what] for k, v in case["variants"].items()} for what in ("samples_per_s", "vs_bare_ops")))
+        logging.info("%-30s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"],
+                     ratio, bound, *({kind: side[figure] for kind, side in case["variants"].items()}
+                              for figure in ("samples_per_s", "vs_bare_ops")))
         cases.append(case)
     return cases
 

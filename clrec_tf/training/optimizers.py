@@ -88,7 +88,8 @@ class _SparseAdam(tf.keras.optimizers.Adam):
     def update_step(self, gradient, variable):
         """One variable's update; a sparse gradient touches its rows only."""
         step = tf.cast(self.iterations + 1, variable.dtype)
-        rate, powers = tf.cast(self.learning_rate, variable.dtype), (tf.pow(self.beta_1, step), tf.pow(self.beta_2, step))
+        rate = tf.cast(self.learning_rate, variable.dtype)
+        powers = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
         slot = self._index_dict[self._var_key(variable)]
         momentum, velocity = self._momentums[slot], self._velocities[slot]
         if not isinstance(gradient, tf.IndexedSlices):
