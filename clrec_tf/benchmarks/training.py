@@ -1,5 +1,6 @@
 """Training speed on generated ids: queue variants beside what their counts allow, bare operations, and growth."""
 import dataclasses
+import gc
 import statistics
 
 from absl import logging
@@ -20,7 +21,7 @@ ENCODERS = {"ids": {}, "features": dict(features=True), "costly": dict(content=T
 TOWERS = ("mean", "multi_att")
 DRAWS = ("uniform", "zipf")
 FEW_ITEMS, LARGE_QUEUE = 10_000, 65_536
-STEPS = 20  # different batches; also the steps per call
+STEPS = 10  # different batches; also the steps per call
 
 
 def run(config: Config) -> dict:
@@ -96,6 +97,7 @@ def case_config(config: Config, history: int, **model) -> Config:
 
 def variants(config: Config, encoder: str) -> list[dict]:
     """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
+    gc.collect()  # functions and models refer to each other, and the tables of the case before are gigabytes
     cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.model.user_encoder
     for draw in DRAWS:
         items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
