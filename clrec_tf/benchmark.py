@@ -15,6 +15,7 @@ from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import prepare
 from clrec_tf.benchmarks import tfrs
 from clrec_tf.benchmarks import training
+from clrec_tf.benchmarks.children import quiet_about_functions
 from clrec_tf.config import Config
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
@@ -45,7 +46,7 @@ def benchmark(config: Config) -> dict:
     if unknown or not config.benchmark.suite:
         raise UserError(f"--suite={','.join(config.benchmark.suite)}: choose from {','.join(SUITES)}")
     set_threads(config.train)
-    tf.get_logger().setLevel("ERROR")  # each side is a function of its own, which TensorFlow takes for retracing
+    quiet_about_functions()
     names = dict.fromkeys(part for name in config.benchmark.suite for part in INCLUDES.get(name, (name,)))
     found = dict(ratios={}, versions=versions(), device=device())
     for name in names:

@@ -1,11 +1,11 @@
 """Training speed on generated ids: queue variants beside what their counts allow, bare operations, and growth."""
 import dataclasses
-import gc
 import statistics
 
 from absl import logging
 
 from clrec_tf.benchmarks import timing
+from clrec_tf.benchmarks.children import in_child
 from clrec_tf.benchmarks.counts import bare_step
 from clrec_tf.benchmarks.counts import encoded_items
 from clrec_tf.benchmarks.workload import Items
@@ -47,8 +47,12 @@ def run(config: Config) -> dict:
     for history in histories(config):
         for encoder in ENCODERS:
             for tower in TOWERS:
-                cases += variants(case_config(config, history, user_encoder=tower), encoder)
-    growth = {"items": grow_items(config), "queue": grow_queue(config)}
+                found = in_child(variants, case_config(config, history, user_encoder=tower), encoder)
+                for case in found:
+                    log_case(case)
+                cases += found
+    growth = {"items": in_child(grow_items, config), "queue": in_child(grow_queue, config)}
+    logging.info("growth %s", growth)
     return dict(ratios=headlines(cases, growth, histories(config)), cases=cases, growth=growth,
                 rounds=config.benchmark.rounds)
 
@@ -97,7 +101,6 @@ def case_config(config: Config, history: int, **model) -> Config:
 
 def variants(config: Config, encoder: str) -> list[dict]:
     """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
-    gc.collect()  # functions and models refer to each other, and the tables of the case before are gigabytes
     cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.model.user_encoder
     for draw in DRAWS:
         items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
@@ -118,11 +121,15 @@ def variants(config: Config, encoder: str) -> list[dict]:
                                  bare_ms_per_step=ms(seconds[f"{kind} bare"]), encoded_items=round(encoded[kind], 1),
                                  vs_bare_ops=round(timing.ratio(seconds, kind, f"{kind} bare"), 3),
                                  bare_operations=bare[kind].listed()) for kind in VARIANTS})
-        logging.info("%-30s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"],
-                     ratio, bound, *({kind: side[figure] for kind, side in case["variants"].items()}
-                              for figure in ("samples_per_s", "vs_bare_ops")))
         cases.append(case)
     return cases
+
+
+def log_case(case: dict) -> None:
+    """One line for a case."""
+    logging.info("%-30s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"],
+                 case["cached_vs_raw"], case["bound"], *({kind: side[figure] for kind, side in case["variants"].items()}
+                                                         for figure in ("samples_per_s", "vs_bare_ops")))
 
 
 def grow_items(config: Config) -> dict:
@@ -149,9 +156,7 @@ def compared(config: Config, sides: dict) -> dict:
     seconds = timing.take_turns(sides, config.benchmark.rounds)
     small, large = sides
     found = {name: ms(seconds[name]) for name in sides}
-    result = dict(ms_per_step=found, ratio=round(timing.ratio(seconds, large, small), 3))
-    logging.info("%s", result)
-    return result
+    return dict(ms_per_step=found, ratio=round(timing.ratio(seconds, large, small), 3))
 
 
 def ms(seconds) -> float:
