@@ -198,6 +198,28 @@ def test_padding_has_no_influence_and_no_history_is_finite(kind):
     assert (gradient[0][0].numpy() == 0).all() and (gradient[0][1, 3:].numpy() == 0).all()
 
 
+@pytest.mark.parametrize("position", ["backward", "forward"])
+@pytest.mark.parametrize("user_encoder", ["wha", "history_mean"])
+def test_positions_and_times_that_no_click_has_get_no_gradient(position, user_encoder):
+    encoder = clicks.ClickEncoder(DIM, HISTORY, position, clicks.BOUNDARIES["minutes"], 5)
+    tower = CLRec(make_encoder(dim=DIM), encoder, USER_ENCODERS[user_encoder](), "dot", .07)
+    batch = dict(history=tf.constant([[[1], [2], [0], [0], [0]], [[3], [0], [0], [0], [0]]], tf.int64),
+                 length=tf.constant([2, 1], tf.int64), target=tf.constant([[4], [5]], tf.int64),
+                 time_gap=tf.constant([[400, 20, -1, -1, -1], [20, -1, -1, -1, -1]], tf.int64))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tower.encode(batch).users[:, :1])
+    positions, times = tape.gradient(loss, [encoder.position_table.table, encoder.time_table.table])
+    assert set(positions.indices.numpy()) == {0, 1}
+    assert set(times.indices.numpy()) - {len(encoder.boundaries) + 1} == {0, 1}  # padding has unknown gaps
+    assert user_encoder == "wha" or set(times.indices.numpy()) == {0, 1}
+
+
+@pytest.mark.parametrize("similarity,temperature,bound", [
+    ("cosine", .07, 1 / .07), ("cosine", .01, 100), ("dot", .07, math.inf)])
+def test_bound_of_the_logits(similarity, temperature, bound):
+    assert CLRec(None, None, None, similarity, temperature).logit_bound == pytest.approx(bound)
+
+
 @pytest.mark.parametrize("position", ["backward", "forward", "none"])
 @pytest.mark.parametrize("gaps", ["known", "unknown", "no time"])
 def test_the_mean_of_sums_is_the_mean_of_clicks(position, gaps):

@@ -85,6 +85,23 @@ def test_schedule():
     np.testing.assert_allclose([both(step) for step in (4, 10, 60)], [0.5, 1.0, 0.5], rtol=1e-5)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_dense_variables_move_as_a_numpy_loop_of_adam_says(decay):
+    rng, start = np.random.default_rng(3), np.random.default_rng(1).normal(size=(V, D))
+    variable = tf.Variable(start, dtype=tf.float32)
+    optimizer = build_optimizer(TrainConfig(learning_rate=0.1, weight_decay=decay, warmup_steps=3), 100)
+    expected, m, v = start.copy(), np.zeros((V, D)), np.zeros((V, D))
+    for step in range(1, 7):
+        gradient = (rng.normal(size=(V, D)) * 10.0 ** rng.integers(-7, 1, (V, D))).astype(np.float32)
+        optimizer.apply_gradients([(tf.constant(gradient), variable)])
+        rate = 0.1 * min(1, step / 3)
+        expected -= rate * decay * expected
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient.astype(float) ** 2
+        expected -= rate * math.sqrt(1 - 0.999 ** step) / (1 - 0.9 ** step) * m / (np.sqrt(v) + 1e-7)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-5, atol=2e-6)
+    assert int(optimizer.iterations) == 6
+
+
 def test_rows_that_lookups_share_are_summed():
     table = tf.Variable(tf.ones((V, D)))
 

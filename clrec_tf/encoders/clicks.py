@@ -72,7 +72,7 @@ class ClickEncoder(tf.keras.layers.Layer):
         clicks = items
         if self.position == "backward":
             # Padding stands at the end, so the t-th click of every row has position t.
-            clicks += self.position_table.rows_of(tf.range(items.shape[1]))
+            clicks += self._first_positions(mask)
         elif self.position == "forward":
             clicks += self.position_table(positions(mask, self.position))
         if self.time_table is not None:
@@ -87,12 +87,19 @@ class ClickEncoder(tf.keras.layers.Layer):
         tf.debugging.assert_shapes([(item_sums, "BD"), (mask, "BT")])
         sums, valid = item_sums, tf.cast(mask, item_sums.dtype)
         if self.position_table is not None:  # forward or backward, n clicks have the positions 0..n-1
-            sums += tf.matmul(valid, self.position_table.rows_of(tf.range(mask.shape[1])))
+            sums += tf.matmul(valid, self._first_positions(mask))
         if self.time_table is not None:
             rows = len(self.boundaries) + 2
             counts = tf.reduce_sum(tf.one_hot(self._buckets(mask, gaps), rows) * valid[:, :, None], axis=1)
-            sums += tf.matmul(counts, self.time_table.rows_of(tf.range(rows)))
+            used = tf.squeeze(tf.where(tf.reduce_any(counts > 0, axis=0)), axis=1)
+            sums += tf.matmul(tf.gather(counts, used, axis=1), self.time_table.rows_of(used))
         return sums
+
+    def _first_positions(self, mask):
+        """Rows [T,d] of the position table, zeros beyond the longest history: what no click uses, no step may move."""
+        longest = tf.reduce_max(tf.reduce_sum(tf.cast(mask, tf.int32), axis=1))
+        rows = self.position_table.rows_of(tf.range(longest))
+        return tf.ensure_shape(tf.pad(rows, [[0, mask.shape[1] - longest], [0, 0]]), [mask.shape[1], None])
 
     def _buckets(self, mask, gaps):
         gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps
