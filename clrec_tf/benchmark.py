@@ -28,7 +28,7 @@ SUITES = {
     "input": input_suite.run,
     "tfrs": tfrs.run,
     "memory": memory.run,
-    "prepare": lambda config: prepare.run(config.benchmark.events),
+    "prepare": prepare.run,
 }
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
 

@@ -1,6 +1,8 @@
 """The benchmarks' arithmetic, and every suite once in small. How fast anything is, no test says."""
 import dataclasses
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ import tensorflow as tf
 
 from clrec_tf import benchmark
 from clrec_tf.benchmarks import bare_ops
+from clrec_tf.benchmarks import children
 from clrec_tf.benchmarks import counts
 from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import timing
 from clrec_tf.benchmarks.workload import FEATURE_ROWS
 from clrec_tf.benchmarks.workload import Items
+from clrec_tf.benchmarks.workload import Trainer
 from clrec_tf.benchmarks.workload import draw_batches
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
@@ -77,12 +81,17 @@ def test_products_of_a_step_by_hand():
     assert found("cached", 10) == content | tower | batch | {"logits of the queue": (1, 4, 8, 10, 1)}
     assert found("raw", 7) == content | tower | {"logits of the queue": (1, 4, 8, 7, 2)}
     assert found("in_batch", 0, user_encoder="mean") == content | batch
+    heads = {name: product for name, product in tower.items() if "head" not in name}
+    assert found("in_batch", 0, head_aggregation="mean") == content | heads | batch
+    for aggregation, joined in (("mean_mlp", 8), ("concat_mlp", 16)):
+        assert found("in_batch", 0, head_aggregation=aggregation) == content | heads | batch | {
+            "head aggregation, first layer": (1, 4, joined, 16, 2), "head aggregation, last layer": (1, 4, 16, 8, 2)}
 
 
 def test_bare_operations_touch_what_they_list():
     items, tables = Items(50, features=True), {}
     batches = draw_batches(items, SMALL, 3)
-    bare = counts.bare_step(items, SMALL, "cached", batches, tables)
+    bare = counts.bare_step(items, Trainer(items, SMALL), "cached", batches, tables)
     listed = bare.listed()
     assert [part["of"] for part in listed if part["operation"] == "scatter"] == [
         "item ids", *(f"feature_{i}" for i in range(6)), "queue"]
@@ -96,6 +105,42 @@ def test_bare_operations_touch_what_they_list():
     assert np.flatnonzero(tables["item ids"][0].numpy()[:, 0] == 0).tolist() == used.tolist()
     assert listed[0]["rows"] == int(np.mean([len(np.unique(np.concatenate(
         [batches["history"][step, ..., 0].ravel(), batches["target"][step, :, 0]]))) for step in range(3)]))
+
+
+@pytest.mark.parametrize("optimizer,tables", [("lazy_adam", 3), ("adagrad", 2)])
+@pytest.mark.parametrize("user_encoder,operation", [("mean", "sum"), ("multi_att", "hand out")])
+def test_bare_operations_are_those_of_the_settings(optimizer, tables, user_encoder, operation):
+    items = Items(2000, content=True)
+    settings = dataclasses.replace(
+        SMALL, model=dataclasses.replace(SMALL.model, user_encoder=user_encoder),
+        train=dataclasses.replace(SMALL.train, optimizer=optimizer))
+    batches = draw_batches(items, settings, 3)
+    bare = counts.bare_step(items, Trainer(items, settings), "in_batch", batches, {})
+    moved = [(part["operation"], part["of"], part["times"]) for part in bare.listed() if part["operation"] != "product"]
+    assert moved == [("gather", "item ids", tables), (operation, "item ids", 1), ("scatter", "item ids", tables),
+                     ("gather", "content", 1)]
+    assert np.isfinite(bare.call(2)())
+
+
+def test_the_peak_of_a_child_is_its_own():
+    held = np.ones(100_000_000)  # 800 MB that the child does not have
+    assert children.in_child(bytes_held, SMALL, 0) < children.in_child(bytes_held, SMALL, 400) - 300e6 < held.nbytes
+
+
+def bytes_held(config, megabytes):
+    del config
+    held = np.ones(megabytes * 1_000_000 // 8)
+    return children.peak_memory_bytes() + 0 * len(held)
+
+
+def killed(config):
+    del config
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_child_that_is_killed_is_named():
+    with pytest.raises(UserError, match="was killed, .*--benchmark_items=2000"):
+        children.in_child(killed, SMALL)
 
 
 @pytest.mark.parametrize("draw", ["uniform", "zipf", "distinct"])
@@ -139,7 +184,7 @@ def test_training_suite_in_small(tmp_path, data_dir):
     # All three are rounded.
     assert case["of_bound"] * possible == pytest.approx(gained, abs=.002 * (2 + abs(case["of_bound"])))
     assert found["ratios"]["cached_vs_raw_costly_T2"] == case["cached_vs_raw"]
-    assert {"gather", "hand out", "product", "scatter"} == {
+    assert {"gather", "sum", "product", "scatter"} == {
         part["operation"] for part in case["variants"]["cached"]["bare_operations"]}
 
 

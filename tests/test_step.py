@@ -3,8 +3,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
+from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
+from clrec_tf.encoders.embeddings import lookup
 from clrec_tf.losses import contrastive
+from clrec_tf.models.build import build_model
+from clrec_tf.models.clrec import Encoded
 from clrec_tf.models.queue_variants import build_variant
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
@@ -96,6 +102,80 @@ def test_rows_count_by_their_weights():
     np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)
     np.testing.assert_allclose(trainer.table.numpy() - before, -RATE * gradient, atol=1e-5)
     assert result["examples"] == 3
+
+
+@pytest.mark.parametrize("kind", ["in_batch", "raw", "cached"])
+@pytest.mark.parametrize("user_encoder", ["mean", "multi_att"])
+@pytest.mark.parametrize("position", ["backward", "forward"])
+def test_no_row_repeats_in_a_gradient_that_reaches_the_optimizer(kind, user_encoder, position):
+    features = (Feature("tags", 5, 2, 4), Feature("brand", 4, 1, 3))
+    schema = Schema(20, 21, features, 0, "int", True, 0, 0, {}, {})
+    config = ModelConfig(embedding_dim=4, max_history=3, attention_heads=2, user_encoder=user_encoder,
+                         position=position)
+    model = build_model(config, schema)
+    variant = build_variant(kind, model, 8, False, LocalRuntime().local_variable)
+    optimizer = build_optimizer(TrainConfig(), 10)
+    optimizer.build(model.trainable_variables)
+    apply, seen = optimizer.apply_gradients, []
+
+    def checked(pairs):
+        pairs = list(pairs)
+        for gradient, variable in pairs:
+            if isinstance(gradient, tf.IndexedSlices):
+                seen.append(id(variable))
+                distinct = tf.size(tf.unique(gradient.indices).y)
+                tf.debugging.assert_equal(distinct, tf.size(gradient.indices), variable.name)
+        return apply(pairs)
+
+    optimizer.apply_gradients = checked
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([np.arange(21)[:, None], rng.integers(0, 4, (21, 3))], axis=1)
+    rows[0] = 0
+    history, lengths = rng.integers(1, 7, (5, 4, 3)), rng.integers(0, 4, (5, 4))
+    history[np.arange(3) >= lengths[..., None]] = 0
+    batches = dict(history=rows[history], target=rows[rng.integers(1, 7, (5, 4))], length=lengths,
+                   user_id=rng.integers(0, 3, (5, 4)), time_gap=rng.integers(-1, 900, (5, 4, 3)),
+                   weight=(lengths > 0).astype(np.float32))
+    call = make_train_call(model, variant, optimizer, 5.0, LocalRuntime())
+    result = call(iter(tf.data.Dataset.from_tensor_slices(batches)), tf.constant(5, tf.int64))
+    assert result["trained"] == 5 and len(set(seen)) == 5  # ids, two features, positions, times
+
+
+def test_rows_of_a_table_that_is_looked_up_twice_are_summed():
+    trainer = Trainer(optimizer=build_optimizer(TrainConfig(learning_rate=0.1, weight_decay=0.0), 10))
+    model, table = trainer.model, trainer.table
+    once = model.user_vectors
+    # The query tower also reads the table's first rows on its own, by ids that the items have too.
+    again = lambda: tf.reduce_mean(lookup(table, tf.constant([2, 7, 2])), axis=0)
+    model.user_vectors = lambda *arguments: once(*arguments) + again()
+    model.encode = lambda batch, queued=None: encode_through_user_vectors(model, batch)
+    before = table.numpy()
+    _, gradient = trainer.differentiated(good_batch())
+    trainer.run(good_batch())
+    moved = np.abs(gradient) > 1e-4
+    assert moved[[2, 7]].all()
+    # Adam's first step goes by the sign of the whole gradient; a row that repeats would go there twice.
+    np.testing.assert_allclose((table.numpy() - before)[moved], -0.1 * np.sign(gradient[moved]), rtol=2e-3)
+
+
+def encode_through_user_vectors(model, batch):
+    vectors = tf.reshape(model.item_vectors(tf.reshape(batch["history"], [-1, 1])), [4, 2, -1])
+    users = model.user_vectors(vectors, tf.sequence_mask(batch["length"], 2))
+    return Encoded(users, model.score_vectors(model.item_vectors(batch["target"])))
+
+
+@pytest.mark.parametrize("temperature,similarity", [(.005, "cosine"), (.01, "dot")])
+def test_a_step_with_logits_too_large_for_exponentials(temperature, similarity):
+    trainer = Trainer(similarity=similarity)
+    trainer.model.temperature = temperature
+    trainer.table.assign(trainer.table * (1 if similarity == "cosine" else 3))
+    batch, before = good_batch(), trainer.table.numpy()
+    loss, gradient = trainer.differentiated(batch)
+    largest = max(float(tf.reduce_max(block)) for block in trainer.variant.logits(batch, {}))
+    result = trainer.run(batch)
+    assert largest > 88.8 and result["trained"] == 1  # e^88.8 is infinite in float32
+    np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(trainer.table.numpy() - before, -RATE * gradient, rtol=1e-4, atol=1e-4)
 
 
 def assert_skipped(trainer, batch):

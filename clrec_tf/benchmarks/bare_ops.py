@@ -1,9 +1,10 @@
 """What a training step cannot do without, as operations alone: the yardstick of the step's own time.
 
-Counted are the rows gathered from tables and optimizer slots and handed out to clicks, one forward and two backward
-products per matrix product (fewer where an input needs no gradient), and the rows scattered back. Left out, and so
-counted against the step, is everything else: finding distinct ids, adding up the gradients of repeated ids,
-activations, normalisation, softmax, the optimizer's arithmetic, the queue's bookkeeping, reading batches.
+Counted are the rows gathered from tables and optimizer slots and handed out to clicks (or summed, where the query tower
+is a mean), one forward and two backward products per matrix product (fewer where an input needs no gradient), and the
+rows scattered back. Left out, and so counted against the step, is everything else: finding distinct ids, adding up the
+gradients of repeated ids, activations, normalisation, softmax, the optimizer's arithmetic, the queue's bookkeeping.
+Both sides read their batches, or the ids of them, from memory.
 """
 import dataclasses
 from typing import Optional
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 
-SLOTS = 3  # a table's own rows and two moments of Adam
+SLOTS = {"lazy_adam": 2, "adagrad": 1}  # per table, beside its own rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,14 +35,21 @@ class Lookup:
     Attributes:
       ids: one array [U] of distinct ids per step.
       places: one array [N] per step, values below U; None: the rows go nowhere but into products.
-      trained: whether slots are gathered and all are scattered; else only the rows are gathered.
+      slots: of the optimizer, gathered too, and all are scattered; None: not trained, the rows are only gathered.
+      sums: [N], ascending: which sum each place is added to; None: the rows are handed out.
     """
     name: str
     rows: int
     width: int
     ids: list
     places: Optional[list]
-    trained: bool = True
+    slots: Optional[int]
+    sums: Optional[np.ndarray] = None
+
+    @property
+    def tables(self) -> int:
+        """The table and its slots."""
+        return 1 + (self.slots or 0)
 
 
 def products(config: Config, kind: str, encoded: int, candidates: int, content_width: int) -> list[Product]:
@@ -66,9 +74,14 @@ def products(config: Config, kind: str, encoded: int, candidates: int, content_w
         width = model.attention_hidden or 4 * dim
         found += [Product("attention, first layer", clicks, dim, width),
                   Product("attention, last layer", clicks, width, heads),
-                  Product("weighted sum of clicks", heads, model.max_history, dim, batch=size),
-                  Product("head aggregation, matrix", size, dim, dim),
-                  Product("head aggregation, scores", heads, dim, 1, batch=size)]
+                  Product("weighted sum of clicks", heads, model.max_history, dim, batch=size)]
+        if model.head_aggregation == "wha":
+            found += [Product("head aggregation, matrix", size, dim, dim),
+                      Product("head aggregation, scores", heads, dim, 1, batch=size)]
+        elif model.head_aggregation != "mean":
+            joined = dim if model.head_aggregation == "mean_mlp" else heads * dim
+            found += [Product("head aggregation, first layer", size, joined, 2 * dim),
+                      Product("head aggregation, last layer", size, 2 * dim, dim)]
     if kind != "raw":
         found.append(Product("logits of the batch", size, dim, size))
     if kind != "in_batch":
@@ -92,7 +105,7 @@ class BareStep:
         for lookup in lookups:
             if lookup.name not in tables:
                 tables[lookup.name] = [tf.Variable(tf.zeros([lookup.rows, lookup.width]), trainable=False)
-                                       for _ in range(SLOTS if lookup.trained else 1)]
+                                       for _ in range(lookup.tables)]
         self._tables = [tables[lookup.name] for lookup in lookups]
         lead = lambda product: (product.batch,) if product.batch > 1 else ()
         self._operands = [(variable(*lead(p), p.m, p.k), variable(*lead(p), p.k, p.n), variable(*lead(p), p.m, p.n))
@@ -120,12 +133,12 @@ class BareStep:
         listed = []
         for lookup in self.lookups:
             rows, shape = mean(lookup.ids), dict(table=[lookup.rows, lookup.width])
-            times = SLOTS if lookup.trained else 1
-            listed.append(dict(operation="gather", of=lookup.name, rows=rows, times=times, **shape))
+            listed.append(dict(operation="gather", of=lookup.name, rows=rows, times=lookup.tables, **shape))
             if lookup.places is not None:
-                listed.append(dict(operation="hand out", of=lookup.name, rows=mean(lookup.places), times=1, **shape))
-            if lookup.trained:
-                listed.append(dict(operation="scatter", of=lookup.name, rows=rows, times=times, **shape))
+                operation = "hand out" if lookup.sums is None else "sum"
+                listed.append(dict(operation=operation, of=lookup.name, rows=mean(lookup.places), times=1, **shape))
+            if lookup.slots is not None:
+                listed.append(dict(operation="scatter", of=lookup.name, rows=rows, times=lookup.tables, **shape))
         listed += [dict(operation="product", of=p.name, shape=[p.batch, p.m, p.k, p.n], times=1 + p.backward)
                    for p in self.products]
         if self.queue:
@@ -144,9 +157,13 @@ class BareStep:
         used = []
         for lookup, tables, part in zip(self.lookups, self._tables, batch):
             rows = [tf.gather(table, part["ids"]) for table in tables]
-            handed_out = tf.gather(rows[0], part["places"]) if "places" in part else rows[0]
-            used.append(handed_out[0, 0])
-            if lookup.trained:
+            result = rows[0]
+            if lookup.sums is not None:
+                result = tf.sparse.segment_sum(result, part["places"], tf.constant(lookup.sums))
+            elif lookup.places is not None:
+                result = tf.gather(result, part["places"])
+            used.append(result[0, 0])
+            if lookup.slots is not None:
                 tables[0].scatter_sub(tf.IndexedSlices(rows[0], part["ids"]))
                 for table, values in zip(tables[1:], rows[1:]):
                     table.scatter_update(tf.IndexedSlices(values, part["ids"]))

@@ -1,6 +1,8 @@
-"""Comparisons in processes of their own, one after the other, so that the tables of one are gone before the next."""
+"""Measurements in processes of their own, one after the other: the tables of one are gone before the next, and its
+peak of memory is its own."""
 import concurrent.futures
 import multiprocessing
+import resource
 from typing import Callable
 
 import tensorflow as tf
@@ -22,7 +24,22 @@ def in_child(function: Callable, config: Config, *arguments):
         except concurrent.futures.process.BrokenProcessPool as error:
             raise UserError(f"a measuring process was killed, most likely for lack of memory: lower "
                             f"--benchmark_items={config.benchmark.benchmark_items} (10⁶ items with dense vectors take "
-                            "about 12 GB)") from error
+                            "about 12 GB), --embedding_dim or --events") from error
+
+
+def peak_memory_bytes() -> int:
+    """The largest resident size this process has had.
+
+    Not what the kernel reports of a child to its parent, which on Linux is never less than the parent's own.
+    """
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process over all cores, which others on the machine do not lengthen."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
 def quiet_about_functions():

@@ -1,14 +1,19 @@
 """How long `python -m clrec_tf.prepare` takes, and how much memory, on a generated log."""
+import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 import time
 
 import numpy as np
 import polars as pl
 
-from clrec_tf.errors import UserError
+from clrec_tf.benchmarks.children import cpu_seconds
+from clrec_tf.benchmarks.children import in_child
+from clrec_tf.benchmarks.children import peak_memory_bytes
+from clrec_tf.config import Config
+from clrec_tf.config import Paths
+from clrec_tf.config import PrepareConfig
+from clrec_tf.prepare import prepare
 
 CLICKS_PER_USER, USERS_PER_ITEM = 40, 2
 
@@ -29,31 +34,31 @@ def write_log(path: str, events: int, seed: int = 0) -> int:
     return len(np.unique(user))
 
 
-def run(events: int = 20_000_000) -> dict:
-    """Generates a log in a temporary folder and prepares it in a process of its own.
-
-    Args:
-      events: rows of the log.
+def run(config: Config) -> dict:
+    """Generates a log of --events clicks in a temporary folder and prepares it in a process of its own.
 
     Returns:
-      users, events, log_bytes, data_bytes, and of the command: seconds from start to end, cpu_seconds over all cores
-      (what other processes on the machine do not lengthen), peak_memory_bytes (its largest resident size).
+      users, events, log_bytes, data_bytes, and of the process: seconds from start to end, cpu_seconds over all cores,
+      peak_memory_bytes (its largest resident size).
 
     Raises:
       UserError: prepare failed.
     """
+    events = config.benchmark.events
     with tempfile.TemporaryDirectory() as folder:
         log, data_dir = os.path.join(folder, "log.csv"), os.path.join(folder, "data")
         users = write_log(log, events)
         started = time.monotonic()
-        command = [sys.executable, "-m", "clrec_tf.prepare", "--feature_columns=category"]
-        process = subprocess.Popen(command + [f"--input={log}", f"--data_dir={data_dir}"], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
+        used = in_child(prepare_log, Config(paths=Paths(data_dir=data_dir), prepare=PrepareConfig(
+            input=log, feature_columns=("category",))))
         seconds = time.monotonic() - started
-        if status:
-            raise UserError(f"prepare failed on {events} events with wait status {status}: see its output above")
         data_bytes = sum(entry.stat().st_size for entry in os.scandir(data_dir))
-        # Linux counts the resident size in KiB.
         return dict(users=users, events=events, log_bytes=os.path.getsize(log), data_bytes=data_bytes,
-                    seconds=round(seconds, 2), cpu_seconds=round(usage.ru_utime + usage.ru_stime, 2),
-                    peak_memory_bytes=usage.ru_maxrss * 1024)
+                    seconds=round(seconds, 2), **used)
+
+
+def prepare_log(config: Config) -> dict:
+    """Prepares without its report; what that took of this process."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        prepare(config)
+    return dict(cpu_seconds=round(cpu_seconds(), 2), peak_memory_bytes=peak_memory_bytes())

@@ -106,28 +106,27 @@ def variants(config: Config, encoder: str) -> list[dict]:
         items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
         trainer = trainer or Trainer(items, config, VARIANTS)
         batches = draw_batches(items, config, STEPS)
-        bare = {kind: bare_step(items, config, kind, batches, tables) for kind in VARIANTS}
+        bare = {kind: bare_step(items, trainer, kind, batches, tables) for kind in VARIANTS}
         calls = {kind: trainer.call(kind, in_turn(batches)) for kind in VARIANTS}
         calls |= {f"{kind} bare": bare[kind].call(STEPS) for kind in VARIANTS}
         seconds = timing.take_turns(calls, config.benchmark.rounds)
         encoded = {kind: encoded_items(batches, kind, config.model.queue_size) for kind in VARIANTS}
         ratio, bound = timing.ratio(seconds, "raw", "cached"), encoded["raw"] / encoded["cached"]
-        case = dict(
+        cases.append(dict(
             name=f"{encoder}_T{history}_{tower}_{draw}", encoder=encoder, user_encoder=tower, history=history,
             draw=draw, items=items.count, batch=config.train.batch_size, queue=config.model.queue_size,
-            cached_vs_raw=round(ratio, 3),
-            bound=round(bound, 3), of_bound=round((ratio - 1) / (bound - 1), 3) if bound > 1 else None,
+            cached_vs_raw=round(ratio, 3), bound=round(bound, 3),
+            of_bound=round((ratio - 1) / (bound - 1), 3) if bound > 1 else None,
             variants={kind: dict(samples_per_s=samples_per_s(config, seconds[kind]), ms_per_step=ms(seconds[kind]),
                                  bare_ms_per_step=ms(seconds[f"{kind} bare"]), encoded_items=round(encoded[kind], 1),
                                  vs_bare_ops=round(timing.ratio(seconds, kind, f"{kind} bare"), 3),
-                                 bare_operations=bare[kind].listed()) for kind in VARIANTS})
-        cases.append(case)
+                                 bare_operations=bare[kind].listed()) for kind in VARIANTS}))
     return cases
 
 
 def log_case(case: dict) -> None:
     """One line for a case."""
-    logging.info("%-30s cached/raw %.2f of at most %.2f; samples/s %s; over bare operations %s", case["name"],
+    logging.info("%-30s cached/raw %.2f, items encoded %.2f; samples/s %s; over bare operations %s", case["name"],
                  case["cached_vs_raw"], case["bound"], *({kind: side[figure] for kind, side in case["variants"].items()}
                                                          for figure in ("samples_per_s", "vs_bare_ops")))
 

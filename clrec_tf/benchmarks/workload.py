@@ -7,7 +7,6 @@ import tensorflow as tf
 from clrec_tf.config import Config
 from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
-from clrec_tf.encoders.items import split_width
 from clrec_tf.models.build import build_model
 from clrec_tf.models.queue_variants import build_variant
 from clrec_tf.training.optimizers import build_optimizer
@@ -76,12 +75,6 @@ def draw_batches(items: Items, config: Config, steps: int) -> dict[str, np.ndarr
         length=np.full((steps, size), history, np.int64),
         user_id=random.integers(0, 10**6, (steps, size)),
         weight=np.ones((steps, size), np.float32))
-
-
-def feature_widths(config: Config, schema: Schema) -> list[int]:
-    """Widths of the features' embeddings."""
-    return [int(width) for width in config.model.feature_dims] or split_width(
-        config.model.embedding_dim, len(schema.features))
 
 
 def in_turn(stacked: dict) -> tf.data.Iterator:

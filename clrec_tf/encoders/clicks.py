@@ -67,7 +67,7 @@ class ClickEncoder(tf.keras.layers.Layer):
         self.time_table = table(len(self.boundaries) + 2, 1, "time_buckets") if self.boundaries else None
 
     def call(self, items, mask, gaps=None):
-        """X [B,T,d] of items [B,T,d], mask [B,T] bool (padding at the end), gaps [B,T] int64 seconds (None: unknown)."""
+        """X [B,T,d] of items [B,T,d], mask [B,T] bool (padding last), gaps [B,T] int64 seconds (None: unknown)."""
         tf.debugging.assert_shapes([(items, "BTD"), (mask, "BT")])
         clicks = items
         if self.position == "backward":

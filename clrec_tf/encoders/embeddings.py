@@ -26,7 +26,7 @@ class EmbeddingTable(tf.keras.layers.Layer):
       rows: number of rows.
       dim: width.
       scale_dim: d of the initial std d^−0.5; the model's width, not the slot's.
-      zero_is_missing: id 0 gives zeros by a mask; the row itself never has a gradient.
+      zero_is_missing: id 0 gives zeros by a mask; what its row holds is never seen.
       seed: of the initial values.
     """
 
