@@ -98,6 +98,9 @@ class PrepareConfig(_Checked):
     feature_oov_buckets: int = setting(1, "Hash buckets for feature values outside a feature's vocabulary.", lower=0)
     max_bad_rows: int = setting(0, "Unparsable rows tolerated (counted, with examples, in the report).", lower=0)
     shard_records: int = setting(1024, "Sequences per TFRecord shard; a shard is the unit of shuffling.", lower=1)
+    impressions: str = setting("",
+        "Log of everything that was shown, clicked or not, with the columns of --format=columns, for "
+        "--negatives=impressions and --loss=ipw; needs time stamps.")
     dry_run: bool = setting(False, "Report what would be written, and write nothing.")
 
 
@@ -121,6 +124,7 @@ class ModelConfig(_Checked):
         "What attention sums: all = item + time + position, item = item vector only.", choices=("all", "item"))
     head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
                                     choices=("wha", "mean", "mean_mlp", "concat_mlp"))
+    candidate_features: bool = setting(True, "Encode candidates with their features; without, only histories are.")
     similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
     temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
     position: str = setting("backward",
@@ -136,6 +140,39 @@ class ModelConfig(_Checked):
     queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)
     mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
     prefill_queue: bool = setting(False, "Fill the queue with shuffled training targets before the first step.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig(_Checked):
+    """The loss that the towers are trained with; README, "Which loss when"."""
+    loss: str = setting("contrastive",
+        "contrastive: CLRec, negatives from --queue. full_softmax: over all items. sampled_softmax: over "
+        "--num_negatives, with logQ correction. negative_sampling: logistic, with negatives for each row. "
+        "shared_negative_sampling: the same set for a batch. bce: logistic, one uniform negative. ipw: full or sampled "
+        "softmax weighted by inverse propensity.",
+        choices=("contrastive", "full_softmax", "sampled_softmax", "negative_sampling", "shared_negative_sampling", "bce",
+                 "ipw"))
+    debias_beta: float = setting(1.0,
+        "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
+        "softmax, p(y|x); between, p(y|x)/p(y)^β.", lower=0.0, upper=1.0)
+    negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
+                             choices=("clicks", "impressions"))
+    num_negatives: int = setting(0, "Sampled negatives L (0: as many as --queue_size; bce: always one).", lower=0)
+    sampler: str = setting("alias",
+        "alias: with replacement, ∝ count^power. tf_default: as tf.nn.sampled_softmax_loss (log-uniform by rank, unique, "
+        "accidental hits removed; sampled_softmax only, and resumed with other draws).", choices=("alias", "tf_default"))
+    sampler_power: float = setting(-1.0, "Exponent of the training count in the sampler (−1: 1 for sampled_softmax, .75 "
+                                         "for negative sampling; bce is uniform).", lower=-1.0, upper=2.0)
+    propensity: str = setting("popularity",
+        "First stage of ipw, q̂ of an item being shown. popularity: its share. category: its share after a click on "
+        "the same --propensity_feature. softmax: a small model of the item given the last click.",
+        choices=("popularity", "category", "softmax"))
+    propensity_data: str = setting("impressions",
+        "What q̂ is fitted on: impressions (prepare --impressions), or clicks, which only a coarse model may be fitted "
+        "on: one that predicts clicks well cancels the signal.", choices=("impressions", "clicks"))
+    propensity_feature: str = setting("", "Item feature of --propensity=category (default: the first).")
+    ipw_cap: float = setting(10.0, "Largest weight of ipw, where 1 is that of an item shown as often as the average.",
+                             lower=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +272,7 @@ class BenchmarkConfig(_Checked):
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 
-SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, train=TrainConfig,
+SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
                 evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig)
 
 
@@ -246,6 +283,7 @@ class Config:
     world: WorldConfig = WorldConfig()
     prepare: PrepareConfig = PrepareConfig()
     model: ModelConfig = ModelConfig()
+    loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
