@@ -272,8 +272,19 @@ class BenchmarkConfig(_Checked):
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 
+@dataclasses.dataclass(frozen=True)
+class ProofConfig(_Checked):
+    """The proof that each loss learns what its formula says (debias_proof)."""
+    parts: tuple[str, ...] = setting(("closed_forms", "stochastic"),
+        "What is proved, of: closed_forms (the exact optimum of every loss in every world), stochastic (each loss "
+        "trained, beside its own optimum).")
+    mask_hits: bool = setting(False,
+        "Mask copies of the positive in the click queue of the stochastic part: a defect, which must fail the proof.")
+
+
 SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-                evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig)
+                evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig,
+                proof=ProofConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,6 +300,7 @@ class Config:
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()
+    proof: ProofConfig = ProofConfig()
 
     def __post_init__(self):
         if self.model.queue != "in_batch" and self.model.queue_size < self.train.batch_size:
