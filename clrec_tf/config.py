@@ -282,9 +282,36 @@ class ProofConfig(_Checked):
         "Mask copies of the positive in the click queue of the stochastic part: a defect, which must fail the proof.")
 
 
+@dataclasses.dataclass(frozen=True)
+class ExposureWorldConfig(_Checked):
+    """A generated log of impressions and clicks whose exposure and relevance are known."""
+    world_dir: str = setting("", "Folder of the generated world: clicks, impressions, items and the truth.")
+    exposure_policy: str = setting("pop",
+        "What the old system shows q(y|x), mixed with 2 % uniform: pop = popularity. quality = popularity · e^s. "
+        "intent = popularity · e^τ where the intent matches. personal = intent · e^(1.5 VᵀU). uniform: no bias.",
+        choices=("pop", "quality", "intent", "personal", "uniform"))
+    exposure_size: str = setting("small", "small: 2,000 users and 2,000 items. full: 20,000 users and 10,000 items.",
+                                 choices=("small", "full"))
+    exposure_users: int = setting(0, "Users of the world (0: by --exposure_size).", lower=0)
+    exposure_items: int = setting(0, "Items of the world (0: by --exposure_size).", lower=0)
+    exposure_visits: int = setting(40, "Mean visits per user; each ends with a click or after 50 impressions.",
+                                   lower=1, upper=1000)
+    exposure_weeks: int = setting(3, "Weeks that the visits are spread over; the first begins on a Monday.",
+                                  lower=1, upper=52)
+    exposure_types: int = setting(48, "Types of users' lasting taste U.", lower=2, upper=1000)
+    exposure_zipf: float = setting(1.0, "Exponent a of the popularity rank^−a.", lower=0.0, upper=3.0)
+    exposure_tau: float = setting(2.0, "Log odds τ of being shown where the intent matches.", lower=0.0, upper=10.0)
+    intent_bonus: float = setting(1.5, "Log odds b of a click where the intent matches.", lower=0.0, upper=10.0)
+    quality_std: float = setting(0.0, "Standard deviation σ_s of the items' quality s.", lower=0.0, upper=5.0)
+    weekend_shift: float = setting(0.6,
+        "How much weekends differ: half of the types come 1 + this times as often then, the others 1 − this; each half "
+        "favours other intents by as much.", lower=0.0, upper=0.95)
+
+
 SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
                 evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig,
-                proof=ProofConfig)
+                proof=ProofConfig,
+                exposure_world=ExposureWorldConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,6 +327,7 @@ class Config:
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()
+    exposure_world: ExposureWorldConfig = ExposureWorldConfig()
     proof: ProofConfig = ProofConfig()
 
     def __post_init__(self):
