@@ -19,9 +19,9 @@ def inverse_propensity(p: np.ndarray, exposure: np.ndarray) -> np.ndarray:
     return normalized(p / exposure)
 
 
-def clipped_inverse_propensity(p: np.ndarray, exposure: np.ndarray, cap: float) -> np.ndarray:
-    """IPW with weights cut at `cap` times their mean over a context's clicks: p·min(w, cap), w ∝ 1/q."""
-    return normalized(p * np.minimum(relative_weights(p, exposure), cap))
+def clipped_inverse_propensity(p: np.ndarray, weights: np.ndarray, cap: float) -> np.ndarray:
+    """IPW with clipped weights: p·min(w, cap). weights w [X,V], 1/q or `relative_weights`."""
+    return normalized(p * np.minimum(weights, cap))
 
 
 def relative_weights(p: np.ndarray, exposure: np.ndarray) -> np.ndarray:

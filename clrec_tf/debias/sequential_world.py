@@ -101,7 +101,7 @@ def generate(config: ExposureWorldConfig, seed: int) -> World:
     """Draws a world.
 
     Raises:
-      UserError: fewer items than categories.
+      UserError: fewer items than categories, or so few visits that none ends with a click.
     """
     users, items = (given or default for given, default in
                     zip((config.exposure_users, config.exposure_items), SIZES[config.exposure_size]))
@@ -116,11 +116,14 @@ def generate(config: ExposureWorldConfig, seed: int) -> World:
     exposure = exposure_table(catalogue, type_taste, config.exposure_policy, config.exposure_tau)
     context = visits.intent * config.exposure_types + user_type[visits.user]
     impressions = show_until_click(rng, exposure, relevance, context, LONGEST_VISIT)
+    if not impressions.clicked.any():
+        raise UserError(f"--exposure_users={users} with --exposure_visits={config.exposure_visits} made no click at all: "
+                        "raise them")
     return World(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions)
 
 
 def make_catalogue(rng: np.random.Generator, items: int, zipf: float, quality_std: float) -> Catalogue:
-    """Draws V = `items` items: all categories alike, popularity rank^−zipf in random order, quality N(0, quality_std²)."""
+    """Draws V = `items` items, as many of each category, popularity in random order, quality N(0, quality_std²)."""
     category = rng.permutation(np.arange(items) % (INTENTS * CATEGORIES))
     sellers = max(2, items // ITEMS_PER_SELLER)
     seller = rng.integers(0, sellers, items)
