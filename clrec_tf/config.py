@@ -310,8 +310,7 @@ class ExposureWorldConfig(_Checked):
 
 SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
                 evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig,
-                proof=ProofConfig,
-                exposure_world=ExposureWorldConfig)
+                proof=ProofConfig, exposure_world=ExposureWorldConfig)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -117,7 +117,7 @@ def generate(config: ExposureWorldConfig, seed: int) -> World:
     context = visits.intent * config.exposure_types + user_type[visits.user]
     impressions = show_until_click(rng, exposure, relevance, context, LONGEST_VISIT)
     if not impressions.clicked.any():
-        raise UserError(f"--exposure_users={users} with --exposure_visits={config.exposure_visits} made no click at all: "
+        raise UserError(f"--exposure_users={users} with --exposure_visits={config.exposure_visits} made no click: "
                         "raise them")
     return World(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions)
 
