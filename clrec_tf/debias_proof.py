@@ -1,0 +1,104 @@
+"""python -m clrec_tf.debias_proof: proves in small worlds what each loss learns, and that the program's losses do.
+
+  python -m clrec_tf.debias_proof --json=proof.json
+  python -m clrec_tf.debias_proof --parts=stochastic --mask_hits     (a planted defect: must fail)
+
+closed_forms: the exact optimum of every loss in worlds whose exposure and relevance are known. stochastic: the same
+losses and queue that models train with, trained on a table, beside their closed forms. Another --seed makes other
+worlds and draws, and must come to the same verdicts. Exit code 1: a check failed."""
+import dataclasses
+import os
+
+import numpy as np
+
+from clrec_tf import command_line
+from clrec_tf.benchmarks.children import quiet_about_functions
+from clrec_tf.config import Config
+from clrec_tf.config import TrainConfig
+from clrec_tf.data.schema import save_json
+from clrec_tf.debias import checks as table_checks
+from clrec_tf.debias import stochastic
+from clrec_tf.debias import table
+from clrec_tf.errors import UserError
+from clrec_tf.training.threads import set_threads
+from clrec_tf.versions import versions
+
+EXIT_FAILED = 1
+
+
+def closed_forms(config: Config):
+    """Prints the table; (rows, checks)."""
+    evaluated = table.evaluate(config.paths.seed)
+    rows = [dict(world=each.name, loss=loss, **columns)
+            for each in evaluated for loss, columns in each.measured.items()]
+    print_table(("world", "loss", "KL(oracle‖model), nats", "oracle recall@20", "biased recall@20",
+                 "agg. diversity@20, items", "pop-AUC"),
+                [(row["world"], row["loss"], decimals(row["kl"]), decimals(row["oracle_recall"]),
+                  decimals(row["biased_recall"]), str(row["diversity"]), decimals(row["pop_auc"])) for row in rows], names=2)
+    print("\n" + "\n".join(f"{loss}: {meaning}" for loss, meaning in table.LEGEND.items()))
+    return rows, table_checks.all_checks(evaluated)
+
+
+def trained(config: Config):
+    """Trains every loss and prints how near its closed form it came; (rows, checks)."""
+    rows, checks = stochastic.run(config.paths.seed, config.proof.mask_hits)
+    print_table(("trained loss", "KL(own target‖model), nats", "bound", "KL(oracle‖model), nats", "verdict"),
+                [(row["loss"], decimals(row["kl_own_target"], 4), f"{check.relation} {row['bound']:g}",
+                  decimals(row["kl_oracle"], 4), verdict(check)) for row, check in zip(rows, checks)], names=1)
+    return rows, checks
+
+
+# Each prints its table and returns (rows, checks).
+PARTS = {"closed_forms": closed_forms, "stochastic": trained}
+
+
+def decimals(value: float, digits: int = 3) -> str:
+    """Fixed decimals, and no "-0.000"."""
+    return f"{np.round(value, digits) + 0.0:.{digits}f}"
+
+
+def verdict(check) -> str:
+    """One word."""
+    return "ok" if check.passed else "FAILED"
+
+
+def print_table(header, rows, names):
+    """Columns as wide as their widest entry; the first `names` of them to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    print()
+    for row in (header, *rows):
+        print("  ".join(entry.ljust(width) if place < names else entry.rjust(width)
+                        for place, (entry, width) in enumerate(zip(row, widths))))
+
+
+def require_writable(path: str):
+    """Refuses a --json that could not be written, before the work."""
+    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise UserError(f"--json={path}: its folder does not exist; make it, or choose another place")
+
+
+def main(config: Config) -> int:
+    """Runs the command."""
+    unknown = [name for name in config.proof.parts if name not in PARTS]
+    if unknown or not config.proof.parts:
+        raise UserError(f"--parts={','.join(config.proof.parts)}: choose from {','.join(PARTS)}")
+    require_writable(config.benchmark.json)
+    set_threads(TrainConfig(threads=1, parallel_ops=1))  # operations on a table gain nothing from more
+    quiet_about_functions()
+    found, checks = {}, []
+    for name in dict.fromkeys(config.proof.parts):
+        found[name], made = PARTS[name](config)
+        checks += made
+    print_table(("check", "value", "bound", "verdict"),
+                [(c.name, f"{c.value:.3g}", f"{c.relation} {c.bound:g}", verdict(c)) for c in checks], names=1)
+    failed = [check.name for check in checks if not check.passed]
+    print(f"\n{len(checks) - len(failed)} of {len(checks)} checks hold" + "".join(f"\nFAILED  {name}" for name in failed))
+    if config.benchmark.json:
+        save_json(config.benchmark.json, dict(
+            rows=found, checks=[dict(dataclasses.asdict(c), passed=c.passed) for c in checks], passed=not failed,
+            seed=config.paths.seed, mask_hits=config.proof.mask_hits, versions=versions()))
+    return EXIT_FAILED if failed else 0
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("paths", "proof", "benchmark"), usage=__doc__)
