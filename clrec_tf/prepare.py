@@ -19,7 +19,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 
 # Not part of a data set's identity: files count by content, and these two do not change what is written.
-_FILES = ("input", "item_features", "dense_features")
+_FILES = ("input", "item_features", "dense_features", "impressions")
 _WITHOUT_EFFECT = ("dry_run", "max_bad_rows")
 
 
@@ -58,7 +58,7 @@ def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:
     """What decides the content of the data set: settings, and the files by content."""
     facts = {name: value for name, value in dataclasses.asdict(settings).items()
              if name not in _FILES + _WITHOUT_EFFECT}
-    files = files | dict(item_features=settings.item_features, dense_features=settings.dense_features)
+    files = files | {name: getattr(settings, name) for name in _FILES[1:]}
     facts.update(seed=seed, sha256={name: _digest(path) for name, path in files.items() if path})
     return json.loads(json.dumps(facts))  # as it will be read back: lists for tuples
 

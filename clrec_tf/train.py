@@ -87,5 +87,5 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "world", "prepare", "model", "train", "evaluate", "export", "retrieve"),
+    command_line.run(main, uses=("paths", "world", "prepare", "model", "loss", "train", "evaluate", "export", "retrieve"),
                      usage=__doc__)

@@ -176,7 +176,7 @@ def test_vectors_that_are_not_finite_are_refused():
     table = world.model.item_encoder.ids.table
     table.assign(np.where(np.arange(table.shape[0])[:, None] == 8, np.nan, table.numpy()))
     with pytest.raises(DataError, match=f"1 items are not finite, the first of item {exported.original_id('int', 8)}"):
-        encode_candidates(world.model, Encoder(world.model, exported.HISTORY), world.catalogue)
+        encode_candidates(Encoder(world.model, exported.HISTORY), world.catalogue)
 
 
 KILLED = """

@@ -35,7 +35,7 @@ def step(variant, batch):
 
 def queued(variant):
     """Item ids of the valid entries, in slot order."""
-    handles = variant.handles()
+    handles = variant.queue.handles()
     return variant.queue.read(handles, "item").numpy()[:int(variant.queue.fill(handles)), 0].tolist()
 
 

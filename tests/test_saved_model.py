@@ -140,7 +140,7 @@ def test_an_empty_history_is_zero_even_where_the_encoder_has_biases(tmp_path):
                         world.schema)
     for variable in model.user_encoder.variables:
         variable.assign(variable + 0.1)
-    candidates = encode_candidates(model, Encoder(model, exported.HISTORY), world.catalogue)
+    candidates = encode_candidates(Encoder(model, exported.HISTORY), world.catalogue)
     (tmp_path / "ids.txt").write_text("".join(f"{item}\n" for item in candidates.original_ids))
     tower = UserTower(model, candidates, "int", exported.HISTORY, str(tmp_path / "ids.txt"), "c" * 64)
     users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64)).numpy()

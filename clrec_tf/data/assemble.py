@@ -12,6 +12,7 @@ from clrec_tf.data import times
 from clrec_tf.data import vocabulary as vocabulary_lib
 from clrec_tf.data.examples import Catalogue
 from clrec_tf.data.examples import Dataset
+from clrec_tf.data.impressions import read_exposures
 from clrec_tf.data.item_features import ItemTable
 from clrec_tf.data.logs import Log
 from clrec_tf.data.schema import Schema
@@ -36,6 +37,7 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
     report = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples))
     frame = _filtered(log.clicks, settings, report)
     clicks, items = number(frame, log.features, settings.multi_separator)
+    users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
     kept = splits.most_recent(clicks, settings.max_sequence_length)
     report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
@@ -43,7 +45,8 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
     part = split(kept, settings, report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
-    return _numbered(kept, part, *_joined(items, log.features, item_tables, settings), settings, facts, report)
+    joined = _joined(items, log.features, item_tables, settings)
+    return _numbered(kept, part, users, *joined, settings, facts, report)
 
 
 def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
@@ -142,7 +145,7 @@ def _joined(items: pl.DataFrame, from_log: dict[str, bool], item_tables: list[It
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
 
 
-def _numbered(clicks: Clicks, part: np.ndarray, items: pl.DataFrame, features: dict[str, bool],
+def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.DataFrame, features: dict[str, bool],
               settings: PrepareConfig, facts: dict, report: dict) -> Dataset:
     """Vocabularies from the training part, and all parts in their ids."""
     mask = splits.training_mask(clicks, part, settings.min_train_length)
@@ -176,7 +179,12 @@ def _numbered(clicks: Clicks, part: np.ndarray, items: pl.DataFrame, features: d
         items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows in encoded}
     titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
     catalogue = Catalogue(items["item"].gather(vocabulary.items).to_list(), titles, vocabulary.counts, vocabulary.items)
-    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows in encoded), content, report)
+    exposures = None
+    if settings.impressions:
+        if clicks.timestamp is None:
+            raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps")
+        exposures = read_exposures(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
+    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows in encoded), content, exposures, report)
 
 
 def _evaluation_report(clicks: Clicks, part: np.ndarray, which: int, sequences: Sequences,

@@ -46,6 +46,7 @@ class Dataset:
       catalogue: items.
       feature_rows: by schema.features: [items of the log, width] int32.
       content: [V + 1, content_width] float32, row 0 zero; None without dense features.
+      exposures: int32 [N,2], see `impressions.read_exposures`; None without an impression log.
       report: what was read, dropped and kept, as JSON.
     """
     schema: Schema
@@ -53,6 +54,7 @@ class Dataset:
     catalogue: Catalogue
     feature_rows: tuple[np.ndarray, ...]
     content: Optional[np.ndarray]
+    exposures: Optional[np.ndarray]
     report: dict
 
 
@@ -176,11 +178,17 @@ def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -
     items = np.arange(dataset.schema.num_items)
     shards["catalogue"] = _write_split(folder, "catalogue", items, CATALOGUE_SHARD_RECORDS, np.zeros(len(items), int),
                                        lambda rows: catalogue_examples(dataset, rows))
-    content = None
-    if dataset.content is not None:
-        np.save(os.path.join(folder, schema_lib.CONTENT_FILE), dataset.content)
-        content = _entry(folder, schema_lib.CONTENT_FILE, len(dataset.content), 0)
-    return schema_lib.Manifest(dataset.schema.hash(), {split: tuple(part) for split, part in shards.items()}, content)
+    return schema_lib.Manifest(
+        dataset.schema.hash(), {split: tuple(part) for split, part in shards.items()},
+        _write_array(folder, schema_lib.CONTENT_FILE, dataset.content),
+        _write_array(folder, schema_lib.IMPRESSIONS_FILE, dataset.exposures))
+
+
+def _write_array(folder: str, name: str, array: Optional[np.ndarray]) -> Optional[Shard]:
+    if array is None:
+        return None
+    np.save(os.path.join(folder, name), array)
+    return _entry(folder, name, len(array), 0)
 
 
 def check_writable(data_dir: str):

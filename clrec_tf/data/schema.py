@@ -8,6 +8,8 @@ A data folder holds::
     valid-….tfrecord, test-….tfrecord   one Example per evaluated user: history, then `target_count` targets
     catalogue-….tfrecord            one Example per item of the vocabulary, in id order 1..V
     content.npy                     float32 [V+1, width] dense vectors by item id, row 0 zero (only with dense features)
+    impressions.npy                 int32 [N, 2] in order of time: item id of the user's last click before (0: none),
+                                    item id shown (only with an impression log; training part)
 
 A sequence Example (train, valid, test) has int64 features::
 
@@ -34,6 +36,7 @@ FORMAT_VERSION = 1
 SCHEMA_FILE = "schema.json"
 MANIFEST_FILE = "manifest.json"
 CONTENT_FILE = "content.npy"
+IMPRESSIONS_FILE = "impressions.npy"
 SPLITS = ("train", "valid", "test", "catalogue")
 
 
@@ -118,10 +121,12 @@ class Manifest:
       schema_hash: `Schema.hash()` of the schema beside it.
       shards: split name ("train", "valid", "test", "catalogue") to its shards, in order.
       content: the shard entry of content.npy, or None.
+      impressions: that of impressions.npy, or None.
     """
     schema_hash: str
     shards: dict[str, tuple[Shard, ...]]
     content: Optional[Shard] = None
+    impressions: Optional[Shard] = None
 
     def paths(self, data_dir: str, split: str) -> list[str]:
         """Full paths of one split's shards."""
@@ -201,7 +206,7 @@ def load_manifest(data_dir: str, verify: str = "size") -> Manifest:
         manifest = Manifest(
             schema_hash=values["schema_hash"],
             shards={split: tuple(Shard(**shard) for shard in shards) for split, shards in values["shards"].items()},
-            content=Shard(**values["content"]) if values["content"] else None)
+            **{name: Shard(**values[name]) if values.get(name) else None for name in ("content", "impressions")})
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{data_dir}/{MANIFEST_FILE} has missing or unknown entries ({error}): prepare the data again"
                         ) from error
@@ -209,7 +214,8 @@ def load_manifest(data_dir: str, verify: str = "size") -> Manifest:
     if schema_hash != manifest.schema_hash:
         raise DataError(f"{data_dir}/{SCHEMA_FILE} was changed after the data was written (hash {schema_hash[:12]}, "
                         f"manifest {manifest.schema_hash[:12]}): prepare the data again")
-    files = [shard for shards in manifest.shards.values() for shard in shards] + [manifest.content or ()]
+    files = [shard for shards in manifest.shards.values() for shard in shards]
+    files += [manifest.content, manifest.impressions]
     for shard in filter(None, files):
         check_shard(data_dir, shard, verify)
     return manifest

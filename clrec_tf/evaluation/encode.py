@@ -19,26 +19,31 @@ class Encoder:
     def __init__(self, model, max_history: int):
         self._model, self._max_history = model, max_history
         width, ids = model.item_encoder.item_width, tf.int64
-        self._items = tf.function(self._encode_items, input_signature=[tf.TensorSpec([None, width], ids)])
+        rows = [tf.TensorSpec([None, width], ids)]
+        self._items = tf.function(model.item_vectors, input_signature=rows)
+        self._history_items = tf.function(model.history_vectors, input_signature=rows)
         self._users = tf.function(self._encode_users, input_signature=[
             tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
             tf.TensorSpec([None, max_history], ids)])
 
-    def _encode_items(self, rows):
-        return self._model.item_vectors(rows)
-
     def _encode_users(self, rows, mask, gaps):
         width, dim = self._model.item_encoder.item_width, self._model.item_encoder.dim
-        items = self._model.item_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
+        items = self._model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
         items = tf.reshape(items, [-1, self._max_history, dim])
         return self._model.user_vectors(items, mask, gaps)
 
     def item_vectors(self, item_rows: np.ndarray) -> np.ndarray:
-        """Item rows [V,C'] with C' ≥ C columns -> g [V,D] float32, not normalized."""
+        """The candidate tower: item rows [V,C'] with C' ≥ C columns -> g [V,D] float32, not normalized."""
+        return self._in_chunks(self._items, item_rows)
+
+    def history_vectors(self, item_rows: np.ndarray) -> np.ndarray:
+        """The same, as the query tower reads items."""
+        return self._in_chunks(self._history_items, item_rows)
+
+    def _in_chunks(self, encode, item_rows):
         width = self._model.item_encoder.item_width
-        return np.concatenate([
-            self._items(tf.constant(item_rows[start:start + CHUNK_ITEMS, :width], tf.int64)).numpy()
-            for start in range(0, len(item_rows), CHUNK_ITEMS)])
+        return np.concatenate([encode(tf.constant(item_rows[start:start + CHUNK_ITEMS, :width], tf.int64)).numpy()
+                               for start in range(0, len(item_rows), CHUNK_ITEMS)])
 
     def compared_items(self, item_rows: np.ndarray) -> np.ndarray:
         """The same, as compared with user vectors: normalized for the cosine."""

@@ -83,4 +83,4 @@ def build_model(config: ModelConfig, schema: schema_lib.Schema, content=None, se
     else:
         users = AttentionUserEncoder(dim, config.attention_heads, config.attention_hidden or 4 * dim,
                                      config.head_aggregation, config.attention_values)
-    return CLRec(items, clicks, users, config.similarity, config.temperature)
+    return CLRec(items, clicks, users, config.similarity, config.temperature, config.candidate_features)

@@ -27,13 +27,15 @@ class Encoded:
     Attributes:
       users: f(x) [B,D].
       positives: g(y) [B,D] of the targets.
-      distinct: [U,D], g of every distinct item of the queue.
-      counts: [U] int32, how often each stands in the queue.
-      queued: [N] int32, where each queued item's vector is in `distinct`.
+      distinct: [U,D], g of every distinct item among the candidates given (the raw queue's, or sampled ones).
+      distinct_ids: [U] int64, theirs.
+      counts: [U] int32, how often each stands among them.
+      queued: [N] int32, where each candidate's vector is in `distinct`.
     """
     users: tf.Tensor
     positives: tf.Tensor
     distinct: Optional[tf.Tensor] = None
+    distinct_ids: Optional[tf.Tensor] = None
     counts: Optional[tf.Tensor] = None
     queued: Optional[tf.Tensor] = None
 
@@ -47,10 +49,13 @@ class CLRec(tf.keras.Model):
       user_encoder: X, g, mask -> f.
       similarity: "cosine" or "dot".
       temperature: ρ.
+      candidate_features: whether the candidate tower reads item features; the query tower always does. Without, the
+        candidate tower is the id table alone.
     """
 
-    def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature):
+    def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature, candidate_features=True):
         super().__init__(name="clrec")
+        self.candidate_features = candidate_features
         self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
         self.similarity, self.temperature = similarity, temperature
 
@@ -69,7 +74,12 @@ class CLRec(tf.keras.Model):
         return l2_normalize(vectors) if self.similarity == "cosine" else vectors
 
     def item_vectors(self, rows):
-        """Item rows [N,C] -> g [N,D], not normalized."""
+        """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
+        return self.item_encoder(rows) if self.candidate_features else self.item_encoder.ids(rows[:, 0])
+
+    def history_vectors(self, rows):
+        """Items as the query tower reads them: rows [N,C] -> g [N,D]; the candidate tower's, unless it is without
+        features."""
         return self.item_encoder(rows)
 
     def user_vectors(self, items, mask, gaps=None):
@@ -81,27 +91,39 @@ class CLRec(tf.keras.Model):
         """The query tower on a batch: -> f(x) [B,D]."""
         return self.encode(batch).users
 
-    def encode(self, batch, queued_rows=None) -> Encoded:
-        """Encodes history, targets and (raw queue) queued items, each distinct item once.
+    def encode(self, batch, candidate_rows=None) -> Encoded:
+        """Encodes history, targets and further candidates (of a raw queue, or sampled), each distinct item once.
 
         Args:
           batch: see the module.
-          queued_rows: [N,C] int64 item rows of the queue, or None.
+          candidate_rows: [N,C] int64 item rows, or None.
         """
         history, target = batch["history"], batch["target"]
         batch_size, length, width = history.shape[0], history.shape[1], history.shape[2]
-        clicks = batch_size * length
-        rows = [target, tf.reshape(history, [clicks, width])]
-        # The queue comes first, so its distinct items are the first of all distinct ones.
-        distinct, inverse = distinct_rows(tf.concat(rows if queued_rows is None else [queued_rows] + rows, axis=0))
-        items = self.item_encoder.encode_distinct(distinct)
-        targets, users = self._encode_rows(items, inverse[-(batch_size + clicks):], batch)
+        clicks = tf.reshape(history, [batch_size * length, width])
+        candidates = [target] if candidate_rows is None else [candidate_rows, target]
+        if self.candidate_features:
+            # The candidates come first, so their distinct items are the first of all distinct ones.
+            distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
+            items = self.item_encoder.encode_distinct(distinct)
+            targets, users = self._encode_rows(items, inverse[-batch_size * (1 + length):], batch)
+        else:
+            distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
+            items = self.item_encoder.ids.rows_of(distinct[:, 0])
+            targets, users = tf.gather(items, inverse[-batch_size:]), self._encode_users(clicks, batch)
         positives = self.score_vectors(targets)
-        if queued_rows is None:
+        if candidate_rows is None:
             return Encoded(users, positives)
-        queued = inverse[:tf.shape(queued_rows)[0]]
+        queued = inverse[:tf.shape(candidate_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
-        return Encoded(users, positives, self.score_vectors(items[:tf.size(counts)]), counts, queued)
+        return Encoded(users, positives, self.score_vectors(items[:tf.size(counts)]), distinct[:tf.size(counts), 0],
+                       counts, queued)
+
+    def _encode_users(self, clicks, batch):
+        """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
+        distinct, inverse = distinct_rows(clicks)
+        no_targets = tf.zeros([batch["history"].shape[0]], tf.int32)
+        return self._encode_rows(self.item_encoder.encode_distinct(distinct), tf.concat([no_targets, inverse], 0), batch)[1]
 
     def _encode_rows(self, items, places, batch):
         """Targets g(y) [B,D] and users f(x) [B,D]; `places` [B+B·T]: where targets and clicks are among `items`."""

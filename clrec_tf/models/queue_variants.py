@@ -1,66 +1,105 @@
 """Where the denominator's candidates come from: the batch, a raw queue or a cached queue (paper, Figure 2 a, b, c).
 
-Each variant enqueues first and then gives the logits of the positives and, in one or two blocks of columns, of the
-whole multiset C, in which each row's positive stands exactly once.
+Each variant enqueues first and then gives the logits of the positives and, in one to three blocks of columns, of the
+whole multiset C, in which each row's positive stands exactly once. A queue is fed with the clicked items, or with
+impressions (``candidates.ImpressionStream``); then the positive is a block of its own.
 """
 import tensorflow as tf
 
 from clrec_tf.losses import contrastive
+from clrec_tf.losses.sampled import corrected_logits
 from clrec_tf.negatives.fifo_queue import FifoQueue
 from clrec_tf.negatives.fifo_queue import duplicate_rate
 
 
 class _Variant(tf.Module):
-    """Shared parts: the queue's fields, and its health."""
+    """Shared parts: the loss, the queue's fields, and its health.
 
-    def __init__(self, model, queue, mask_same_user):
+    Args:
+      model: a `CLRec`.
+      queue: a `FifoQueue`, or None.
+      mask_same_user: leave a user's other clicks out of its denominator.
+      log_q: [item_rows] float32 by item id, subtracted from every logit; None: nothing is.
+      impressions: an `ImpressionStream` that feeds the queue instead of the clicks; None: clicks do.
+    """
+
+    def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None):
         super().__init__()
         self.model, self.queue, self.mask_same_user = model, queue, mask_same_user
+        self.log_q, self.impressions = log_q, impressions
+
+    @property
+    def bound(self) -> float:
+        """What no logit exceeds."""
+        return self.model.logit_bound + (0.0 if self.log_q is None else float(tf.reduce_max(tf.abs(self.log_q))))
+
+    @property
+    def states(self):
+        """Name -> object with `local_variables`, all that a checkpoint must hold besides the model."""
+        return {name: state for name, state in (("queue", self.queue), ("impressions", self.impressions)) if state}
 
     def handles(self):
-        """Handles of the queue's variables; once per trace."""
-        return self.queue.handles() if self.queue else {}
+        """Handles of the variables of each state; once per trace."""
+        return {name: state.handles() for name, state in self.states.items()}
+
+    def losses(self, batch, handles):
+        """Batch -> the contrastive loss of each row, [B]; enqueues."""
+        return contrastive.contrastive_loss(*self.logits(batch, handles), bound=self.bound)
 
     def health(self, handles):
         """`queue_fill`, entries, and `queue_duplicate_rate`, share of entries that repeat an item; scalars."""
         if not self.queue:
             return {}
+        handles = handles["queue"]
         fill = self.queue.fill(handles)
         ids = self.queue.read(handles, "item")[:fill, 0]
         return {"queue_fill": tf.cast(fill, tf.float32), "queue_duplicate_rate": duplicate_rate(ids)}
 
     def prefill(self, batches):
-        """Fills the queue with the targets of batches, encoded by the model as it is, until it is full."""
+        """Fills the queue with what batches feed it, encoded by the model as it is, until it is full."""
         handles = self.handles()
         for batch in batches:
-            if int(self.queue.fill(handles)) == self.queue.capacity:
+            if int(self.queue.fill(handles["queue"])) == self.queue.capacity:
                 break
-            fields = {"item": batch["target"], "owner": batch["user_id"]}
+            rows, valid, owners = self._fed(batch, handles)
+            fields = {"item": rows, "owner": owners}
             if "vector" in self.queue.specs:
-                fields["vector"] = self.model.score_vectors(self.model.item_vectors(batch["target"]))
-            self.queue.enqueue(handles, batch["weight"] > 0, **fields)
+                fields["vector"] = self.model.score_vectors(self.model.item_vectors(rows))
+            self.queue.enqueue(handles["queue"], valid, **fields)
 
-    def _logits(self, users, items):
-        return contrastive.pairwise_logits(users, items, self.model.temperature)
+    def _fed(self, batch, handles):
+        """What enters the queue: (item rows [B,C], valid [B] bool, user ids [B])."""
+        if self.impressions is None:
+            return batch["target"], batch["weight"] > 0, batch["user_id"]
+        rows = self.impressions.next(handles["impressions"], batch["target"].shape[0])
+        return rows, tf.ones_like(batch["weight"], tf.bool), -tf.ones_like(batch["user_id"])
 
-    def _positive_logits(self, encoded):
-        return contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
+    def _logits(self, users, items, ids):
+        logits = contrastive.pairwise_logits(users, items, self.model.temperature)
+        return logits if self.log_q is None else corrected_logits(logits, tf.gather(self.log_q, ids)[None, :])
+
+    def _positive_logits(self, encoded, batch):
+        logits = contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
+        return logits if self.log_q is None else corrected_logits(logits, tf.gather(self.log_q, batch["target"][:, 0]))
+
+    def _with_positives(self, positives, *blocks):
+        """The blocks, and the positives' own slots where the queue does not hold them."""
+        return (positives, *blocks) if self.impressions is None else (positives, positives[:, None], *blocks)
 
 
 class InBatchNegatives(_Variant):
-    """(a) The batch's own positives: the queue with Q = B. Nothing is kept between steps."""
+    """(a) The batch's own positives, or as many impressions: the queue with Q = B. Nothing is kept between steps."""
 
     def logits(self, batch, handles):
         """Batch -> (positive logits [B], candidate logits [B,B])."""
-        del handles
-        encoded = self.model.encode(batch)
-        valid = batch["weight"] > 0
+        rows, valid, _ = self._fed(batch, handles)
+        encoded, live = _live(self.model, batch, rows)
         keep = valid[None, :]
         if self.mask_same_user:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
             keep &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
-        return self._positive_logits(encoded), self._logits(
-            encoded.users, encoded.positives) + contrastive.mask_logits(keep)
+        candidates = self._logits(encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep)
+        return self._with_positives(self._positive_logits(encoded, batch), candidates)
 
 
 class RawQueueNegatives(_Variant):
@@ -68,18 +107,18 @@ class RawQueueNegatives(_Variant):
 
     def logits(self, batch, handles):
         """Batch -> (positive logits [B], candidate logits [B,U] with log counts, or [B,fill] with same-user masks)."""
+        rows, valid, owners = self._fed(batch, handles)
         # Enqueue first: a positive belongs to its own denominator, once.
-        pushed = self.queue.enqueue(handles, batch["weight"] > 0, item=batch["target"], owner=batch["user_id"])
-        encoded = self.model.encode(batch, self.queue.read(handles, "item")[:pushed.fill])
-        if self.mask_same_user:
-            candidates = tf.gather(encoded.distinct, encoded.queued)
-            owners = self.queue.read(handles, "owner")[:pushed.fill]
-            terms = contrastive.mask_logits(contrastive.same_user_mask(batch["user_id"], owners, pushed.slots))
-        else:
-            # Equal items have equal logits, so m of them are one term with log m added: exact, and cheaper.
-            candidates = encoded.distinct
-            terms = tf.math.log(tf.cast(encoded.counts, tf.float32))[None, :]
-        return self._positive_logits(encoded), self._logits(encoded.users, candidates) + terms
+        pushed = self.queue.enqueue(handles["queue"], valid, item=rows, owner=owners)
+        encoded = self.model.encode(batch, self.queue.read(handles["queue"], "item")[:pushed.fill])
+        positives = self._positive_logits(encoded, batch)
+        if not self.mask_same_user:
+            return self._with_positives(positives, counted_logits(self._logits, encoded))
+        owners = self.queue.read(handles["queue"], "owner")[:pushed.fill]
+        keep = contrastive.same_user_mask(batch["user_id"], owners, pushed.slots)
+        logits = self._logits(encoded.users, *(tf.gather(part, encoded.queued) for part in (
+            encoded.distinct, encoded.distinct_ids)))
+        return positives, logits + contrastive.mask_logits(keep)
 
 
 class CachedQueueNegatives(_Variant):
@@ -87,23 +126,46 @@ class CachedQueueNegatives(_Variant):
 
     def logits(self, batch, handles):
         """Batch -> (positive logits [B], candidate logits [B,B] of the batch, [B,Q] of the queue)."""
-        encoded = self.model.encode(batch)
+        rows, valid, owners = self._fed(batch, handles)
+        encoded, live = _live(self.model, batch, rows)
         # A vector that is not finite would spoil every later step, so it never enters.
-        valid = (batch["weight"] > 0) & tf.math.is_finite(tf.reduce_sum(encoded.positives, axis=1))
-        pushed = self.queue.enqueue(
-            handles, valid, item=batch["target"], owner=batch["user_id"], vector=encoded.positives)
+        valid &= tf.math.is_finite(tf.reduce_sum(live, axis=1))
+        pushed = self.queue.enqueue(handles["queue"], valid, item=rows, owner=owners, vector=live)
         keep_live, keep_older = valid[None, :], pushed.older[None, :]
         if self.mask_same_user:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            owners = self.queue.read(handles, "owner")
+            owners = self.queue.read(handles["queue"], "owner")
             keep_live &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
             keep_older &= contrastive.same_user_mask(batch["user_id"], owners, -tf.ones_like(own))
-        live = self._logits(encoded.users, encoded.positives) + contrastive.mask_logits(keep_live)
-        older = self._logits(encoded.users, tf.stop_gradient(self.queue.read(handles, "vector")))
-        return self._positive_logits(encoded), live, older + contrastive.mask_logits(keep_older)
+        older, items = (self.queue.read(handles["queue"], name) for name in ("vector", "item"))
+        return self._with_positives(
+            self._positive_logits(encoded, batch),
+            self._logits(encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep_live),
+            self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
 
 
-def build_variant(kind, model, capacity, mask_same_user, local_variable):
+def _live(model, batch, rows):
+    """The encoded batch, and g [B,D] of what is fed: the targets themselves, or other rows encoded beside them."""
+    if rows is batch["target"]:
+        encoded = model.encode(batch)
+        return encoded, encoded.positives
+    encoded = model.encode(batch, rows)
+    return encoded, tf.gather(encoded.distinct, encoded.queued)
+
+
+def counted_logits(logits, encoded):
+    """Logits [B,U] of distinct candidates with log counts: equal items have equal logits, so m of them are one term
+    with log m added, which is exact, and cheaper.
+
+    Args:
+      logits: (users [B,D], items [U,D], ids [U]) -> [B,U].
+      encoded: with `distinct`, `distinct_ids`, `counts`.
+    """
+    terms = tf.math.log(tf.cast(encoded.counts, tf.float32))[None, :]
+    return logits(encoded.users, encoded.distinct, encoded.distinct_ids) + terms
+
+
+def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=None, impressions=None):
     """The variant "in_batch", "raw" or "cached" over a new queue.
 
     Args:
@@ -112,11 +174,12 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable):
       capacity: Q.
       mask_same_user: leave a user's other clicks out of its denominator.
       local_variable: from the runtime, see `FifoQueue`.
+      log_q, impressions: see `_Variant`.
     """
     if kind == "in_batch":
-        return InBatchNegatives(model, None, mask_same_user)
+        return InBatchNegatives(model, None, mask_same_user, log_q, impressions)
     fields = {"item": tf.TensorSpec([model.item_encoder.item_width], tf.int64), "owner": tf.TensorSpec([], tf.int64)}
     if kind == "cached":
         fields["vector"] = tf.TensorSpec([model.item_encoder.dim], tf.float32)
     variant = {"raw": RawQueueNegatives, "cached": CachedQueueNegatives}[kind]
-    return variant(model, FifoQueue(capacity, fields, local_variable), mask_same_user)
+    return variant(model, FifoQueue(capacity, fields, local_variable), mask_same_user, log_q, impressions)

@@ -3,7 +3,6 @@ import dataclasses
 from typing import Optional
 
 import numpy as np
-import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.encode import Encoder
@@ -30,15 +29,14 @@ class Candidates:
     item_numbers: np.ndarray
 
 
-def encode_candidates(model, encoder: Encoder, catalogue: Catalogue) -> Candidates:
+def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
     """Encodes the catalogue.
 
     Popularity order makes the answer to an empty history fall out of any search that breaks ties by position: all
     scores are 0, so the most popular items come first.
 
     Args:
-      model: a `CLRec`.
-      encoder: of this model.
+      encoder: of the model.
       catalogue: its row i is item i + 1.
 
     Raises:
@@ -46,9 +44,8 @@ def encode_candidates(model, encoder: Encoder, catalogue: Catalogue) -> Candidat
     """
     order = np.argsort(-catalogue.counts, kind="stable")
     original_ids = _checked_ids(catalogue.original_ids[order])
-    items = encoder.item_vectors(catalogue.item_rows[order])
-    compared = model.score_vectors(tf.constant(items)).numpy()
-    bad = np.flatnonzero(~np.isfinite(items).all(axis=1))
+    items, compared = (encode(catalogue.item_rows[order]) for encode in (encoder.history_vectors, encoder.compared_items))
+    bad = np.flatnonzero(~np.isfinite(items + compared).all(axis=1))
     if len(bad):
         raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item {original_ids[bad[0]]!r}: "
                         "the checkpoint is spoiled, export an earlier one with --export_checkpoint")

@@ -62,7 +62,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     """
     folder = os.path.join(export_dir, str(_version(export_dir, config.export_version)))
     encoder = Encoder(model, facts.max_history)
-    candidates = encode_candidates(model, encoder, catalogue)
+    candidates = encode_candidates(encoder, catalogue)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, config.export_users)
     k = min(config.recall_k, len(candidates.items))
     index = build_index(config.index, candidates.compared, held_out.vectors, k, config.target_recall,

@@ -47,8 +47,12 @@ class UserTower(tf.Module):
         self.id_dtype = tf.int64 if id_type == "int" else tf.string
         self.checkpoint_hash = tf.Variable(checkpoint_hash, trainable=False, name="checkpoint_hash")
         self.items = tf.Variable(candidates.items, trainable=False, name="items")
-        norms = tf.norm(candidates.items, axis=1)
-        # ⟨f, g⟩ times this is what φ compares: 1/|g| for the cosine, which saves a second matrix.
+        # ⟨f, g⟩ times the scale is what φ compares: 1/|g| for the cosine, which saves a second matrix. Only where the
+        # candidate tower is another than the histories' is there one.
+        self.scored_items, norms = self.items, tf.norm(candidates.items, axis=1)
+        if not model.candidate_features:
+            self.scored_items = tf.Variable(candidates.compared, trainable=False, name="scored_items")
+            norms = tf.norm(candidates.compared, axis=1)
         scales = tf.math.divide_no_nan(tf.norm(candidates.compared, axis=1), norms)
         self.item_scales = tf.Variable(scales, trainable=False, name="item_scales")
         self.original_ids = tf.Variable(tf.constant(candidates.original_ids, self.id_dtype), trainable=False,
@@ -97,7 +101,7 @@ class UserTower(tf.Module):
         with tf.control_dependencies(checks):  # or top_k may run first, and fail with words of its own
             k = tf.identity(k)
         users = self.encode_users(history, timestamps, request_time)
-        scores = tf.matmul(users, self.items, transpose_b=True) * self.item_scales
+        scores = tf.matmul(users, self.scored_items, transpose_b=True) * self.item_scales
         excluded = self.positions(exclude)
         places = tf.where(excluded >= 0)  # [M,2]: user, column
         places = tf.stack([places[:, 0], tf.gather_nd(excluded, places)], axis=1)
@@ -115,7 +119,7 @@ class UserTower(tf.Module):
         positions = self.positions(ids)
         known, rows = positions >= 0, tf.maximum(positions, 0)
         scales = tf.gather(self.item_scales, rows) * tf.cast(known, tf.float32)
-        return {"vectors": tf.gather(self.items, rows) * scales[:, None], "known": known}
+        return {"vectors": tf.gather(self.scored_items, rows) * scales[:, None], "known": known}
 
     def save(self, folder: str) -> None:
         """Writes the SavedModel with its three signatures into `folder`."""

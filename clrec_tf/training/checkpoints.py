@@ -65,19 +65,19 @@ class ProgressState(tf.train.experimental.PythonState):
             setattr(self.progress, name, value)
 
 
-class QueueState(tf.train.experimental.PythonState):
-    """The worker-local queues inside a checkpoint, one copy per worker.
+class LocalState(tf.train.experimental.PythonState):
+    """Worker-local variables (queue, sampler) inside a checkpoint, one copy per worker.
 
     Values of a worker that is down when a checkpoint is taken are those of the last time it was seen. Restored before
     the first trace, since worker-local variables are made when the first call runs.
     """
 
-    def __init__(self, queue, runtime):
-        self._queue, self._runtime, self._seen = queue, runtime, {}
+    def __init__(self, owner, runtime):
+        self._variables, self._runtime, self._seen = owner.local_variables, runtime, {}
 
     def serialize(self):
         """An .npz archive of field/worker -> array; no pickle."""
-        for name, variable in self._queue.local_variables.items():
+        for name, variable in self._variables.items():
             for worker, value in enumerate(self._runtime.read_local(variable)):
                 if value is not None:
                     self._seen[f"{name}/{worker}"] = value
@@ -86,10 +86,10 @@ class QueueState(tf.train.experimental.PythonState):
         return archive.getvalue()
 
     def deserialize(self, string_value):
-        """Fills the queues."""
+        """Sets the variables."""
         with np.load(io.BytesIO(string_value), allow_pickle=False) as archive:
             self._seen = {name: archive[name] for name in archive.files}
-        for name, variable in self._queue.local_variables.items():
+        for name, variable in self._variables.items():
             values = [self._seen.get(f"{name}/{worker}") for worker in range(self._runtime.num_workers)]
             self._runtime.write_local(variable, values)
 
@@ -103,13 +103,13 @@ class Checkpoints:
     Args:
       workdir: folder of the run.
       keep: latest checkpoints kept.
-      model, optimizer, queue (None for in-batch negatives), progress, runtime: what is saved.
+      model, optimizer, progress, runtime: what is saved.
+      local_states: name -> object with `local_variables`, such as the queue.
     """
 
-    def __init__(self, workdir, keep, model, optimizer, queue, progress, runtime):
+    def __init__(self, workdir, keep, model, optimizer, local_states, progress, runtime):
         state = dict(model=model, optimizer=optimizer, progress=ProgressState(progress))
-        if queue is not None:
-            state["queue"] = QueueState(queue, runtime)
+        state |= {name: LocalState(owner, runtime) for name, owner in local_states.items()}
         self._progress = progress
         self._checkpoint = tf.train.Checkpoint(**state)
         self._latest = tf.train.CheckpointManager(

@@ -45,11 +45,12 @@ def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) ->
     workdir = config.paths.workdir
     check_schema(saved, schema_hash, config.paths.data_dir, workdir)
     now, defaults = (json.loads(json.dumps(dataclasses.asdict(c))) for c in (config, config_lib.Config()))
-    pairs = [("model", name) for name in now["model"]] + [("train", name) for name in _FIXED_TRAIN]
+    pairs = [(section, name) for section in ("model", "loss") for name in now[section]]
+    pairs += [("train", name) for name in _FIXED_TRAIN]
     pairs.append(("paths", "seed"))
     for section, name in pairs:
         # A setting that did not exist when the run was started had what is its default now.
-        before, after = saved[section].get(name, defaults[section][name]), now[section][name]
+        before, after = saved.get(section, {}).get(name, defaults[section][name]), now[section][name]
         if before != after:
             raise UserError(f"--{name}={after} differs from {before}, with which the run in --workdir={workdir} was "
                             f"started: give the old value to go on, or another --workdir to start anew")

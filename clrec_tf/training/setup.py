@@ -13,10 +13,11 @@ from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
-from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.training import propensity
 from clrec_tf.training import run_config
 from clrec_tf.training.checkpoints import Checkpoints
 from clrec_tf.training.checkpoints import Progress
+from clrec_tf.training.objectives import build_objective
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.step import make_train_call
 from clrec_tf.training.validation import Validator
@@ -69,37 +70,36 @@ def set_up(config: Config, runtime) -> Run:
     total_steps = epoch_ends[-1] if epoch_ends else 0
     resumed = open_workdir(workdir, config, schema.hash())
 
+    # Without features the pipeline does not even parse them.
+    used = schema if config.model.use_features else dataclasses.replace(schema, features=())
+
+    def dataset(order=plan, first_step=None):
+        return training_dataset(data_dir, used, manifest, order, progress.step if first_step is None else first_step,
+                                settings.epochs, config.model.max_history, settings.time_dropout)
+
     with runtime.scope():
         model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
-        variant = build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user,
-                                lambda name, shape, dtype: runtime.local_variable(
-                                    lambda worker: tf.zeros(shape, dtype), shape, dtype))
+        objective = build_objective(config, schema, manifest, model, runtime,
+                                    lambda: propensity.fit(config, schema, manifest, dataset(first_step=0)))
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
     progress = Progress(metric=settings.validation_metric)
-    checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, variant.queue, progress, runtime)
+    checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
     restored = checkpoints.restore_latest() if resumed else None
     if restored:
         logging.info("going on from %s", restored)
         progress.use_metric(settings.validation_metric)
     run_config.save(workdir, config, schema.hash())
 
-    # Without features the pipeline does not even parse them.
-    used = schema if config.model.use_features else dataclasses.replace(schema, features=())
-
-    def dataset(order=plan):
-        return training_dataset(data_dir, used, manifest, order, progress.step, settings.epochs,
-                                config.model.max_history, settings.time_dropout)
-
-    if config.model.prefill_queue and variant.queue and not progress.step:
+    if config.model.prefill_queue and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         other = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
                           config.paths.seed + 1)
-        variant.prefill(dataset(other))
+        objective.prefill(dataset(other))
     validates = bool(settings.validate_every) and bool(manifest.records("valid"))
     if settings.validate_every and not validates:
         logging.info("the data set has no validation part: training runs without validation")
-    call = make_train_call(model, variant, optimizer, settings.clip_norm, runtime)
+    call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime)
     return Run(model, optimizer, call, dataset, progress, checkpoints,
                Validator(config, schema, manifest, model) if validates else None, total_steps,
                validation_steps(epoch_ends, settings.validate_every) if validates else [])

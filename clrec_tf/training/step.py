@@ -22,12 +22,12 @@ def scale_gradients(gradients, factor):
     return [scaled(gradient) for gradient in gradients]
 
 
-def make_train_call(model, variant, optimizer, clip_norm, runtime):
+def make_train_call(model, objective, optimizer, clip_norm, runtime):
     """Compiles `call(iterator, steps) -> sums`.
 
     Args:
       model: a `CLRec`.
-      variant: a queue variant over it.
+      objective: gives the losses of a batch; a queue variant over the model, or a loss of ``models/sampled_variants``.
       optimizer: built for the model's variables.
       clip_norm: global norm that gradients are clipped to; 0 = off.
       runtime: where calls run.
@@ -42,8 +42,7 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
 
     def differentiate(batch, handles):
         with tf.GradientTape() as tape:
-            losses = contrastive.contrastive_loss(*variant.logits(batch, handles), bound=model.logit_bound)
-            loss = contrastive.weighted_mean(losses, batch["weight"])
+            loss = contrastive.weighted_mean(objective.losses(batch, handles), batch["weight"])
         gradients = [summed_rows(gradient) for gradient in tape.gradient(loss, variables)]
         norm = global_norm([g for g in gradients if g is not None])
         if clip_norm:
@@ -60,7 +59,7 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
 
     @tf.function
     def call(iterator, steps):
-        handles = variant.handles()
+        handles = objective.handles()
         sums = {name: tf.constant(0.0) for name in SUMS}
         trailing = longest = tf.constant(0.0)
         for _ in tf.range(steps):
@@ -75,6 +74,6 @@ def make_train_call(model, variant, optimizer, clip_norm, runtime):
             step = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
                     "trained": tf.cast(trained, tf.float32), "examples": examples, "skipped": skipped}
             sums = {name: sums[name] + step[name] for name in step}
-        return {**sums, "trailing_skipped": trailing, "longest_skipped": longest, **variant.health(handles)}
+        return {**sums, "trailing_skipped": trailing, "longest_skipped": longest, **objective.health(handles)}
 
     return call

@@ -1,0 +1,68 @@
+"""The log of everything that was shown, clicked or not, in the ids of a data set."""
+import dataclasses
+import os
+
+import numpy as np
+import polars as pl
+
+from clrec_tf.config import PrepareConfig
+from clrec_tf.data import logs
+from clrec_tf.data.splits import Clicks
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+
+
+def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, item_id: np.ndarray, clicks: Clicks,
+                   report: dict) -> np.ndarray:
+    """What was shown to users while they made their training clicks.
+
+    Args:
+      settings: `impressions` names the log, with the columns of format "columns".
+      users: [users] original ids, by the numbers in `clicks`.
+      items: [items of the log] original ids.
+      item_id: [items of the log] id in the vocabulary or a hash bucket, 0 = outside.
+      clicks: those trained on. A user's impressions after the last of them, like its held-out clicks, stay out.
+      report: gets the counts under "impressions".
+
+    Returns:
+      int32 [N,2] in order of time, the file's among equal times: item id of the user's last training click before (0:
+      none), item id shown. Shares of items outside the vocabulary are left out.
+
+    Raises:
+      UserError: no file, or no time stamps; DataError: bad rows, or nothing that is known.
+    """
+    shown = _read(settings)
+    rows = len(shown)
+    numbers = pl.DataFrame({"user": users}).with_row_index("number").cast({"number": pl.Int32})
+    ids = pl.DataFrame({"item": items, "shown": item_id.astype(np.int32)}).filter(pl.col("shown") > 0)
+    trained = pl.DataFrame({"number": clicks.user, "timestamp": clicks.timestamp,
+                            "after": item_id[clicks.item].astype(np.int32)}).sort("timestamp", maintain_order=True)
+    last = trained.group_by("number").agg(pl.col("timestamp").max().alias("last"))
+    shown = shown.join(numbers, on="user").join(last, on="number")
+    of_users = len(shown)
+    shown = shown.filter(pl.col("timestamp") <= pl.col("last"))
+    in_time = len(shown)
+    shown = shown.join(ids, on="item").sort("timestamp", maintain_order=True)
+    if shown.is_empty():
+        raise DataError(f"--impressions={settings.impressions}: none of its {rows} rows shows an item of the vocabulary "
+                        "to a user before that user's last training click: do ids and times match the click log's?")
+    # A click and the impression that led to it may bear one time stamp: only earlier clicks count.
+    shown = shown.join_asof(trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
+                            allow_exact_matches=False, check_sortedness=False)
+    report["impressions"] = dict(
+        rows=rows, kept=len(shown), dropped_other_users=rows - of_users, dropped_after_training=of_users - in_time,
+        dropped_other_items=in_time - len(shown))
+    return shown.select(pl.col("after").fill_null(0), "shown").to_numpy().astype(np.int32)
+
+
+def _read(settings):
+    """user, item, timestamp of every row."""
+    path = settings.impressions
+    if not os.path.exists(path):
+        raise UserError(f"--impressions={path} does not exist: give the log of what was shown")
+    if not settings.timestamp_column:
+        raise UserError(f"--impressions={path} needs time stamps, to know what a user had clicked before: give "
+                        "--timestamp_column")
+    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", feature_columns=(),
+                                multi_feature_columns=())
+    return logs.read_log(logs.open_log(plain), plain).clicks.select("user", "item", "timestamp")

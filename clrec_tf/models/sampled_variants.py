@@ -1,0 +1,155 @@
+"""The losses that CLRec is compared with, over the same towers: softmax over all or over sampled items, negative
+sampling, and inverse propensity weighting. Each gives the losses [B] of a batch, as the queue variants do.
+"""
+import tensorflow as tf
+
+from clrec_tf.losses import contrastive
+from clrec_tf.losses import ipw
+from clrec_tf.losses.sampled import corrected_logits
+from clrec_tf.losses.sampled import negative_sampling_loss
+from clrec_tf.models.queue_variants import counted_logits
+
+
+class _Compared(tf.Module):
+    """Shared parts.
+
+    Args:
+      model: a `CLRec`.
+      rows: [item_rows,C] int64 tensor, item row by id; row 0 is padding.
+      sampler: an `AliasSampler` or `LogUniformSampler` of ids minus one, or None.
+      num_negatives: L.
+    """
+
+    def __init__(self, model, rows, sampler=None, num_negatives=0):
+        super().__init__()
+        self.model, self.rows, self.sampler, self.num_negatives = model, rows, sampler, num_negatives
+
+    @property
+    def states(self):
+        """Name -> object with `local_variables`, all that a checkpoint must hold besides the model."""
+        return {"sampler": self.sampler} if self.sampler else {}
+
+    def handles(self):
+        """Handles of the variables of each state; once per trace."""
+        return {name: state.handles() for name, state in self.states.items()}
+
+    def health(self, handles):
+        """Nothing to report."""
+        del handles
+        return {}
+
+    def _sampled(self, handles, shape):
+        """Item ids [shape] drawn by the sampler."""
+        return 1 + self.sampler.sample(handles["sampler"], shape)
+
+    def _positive_logits(self, encoded):
+        return contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
+
+    def _logits(self, users, items, ids=None):
+        del ids
+        return contrastive.pairwise_logits(users, items, self.model.temperature)
+
+
+class FullSoftmax(_Compared):
+    """−log softmax over all items: maximum likelihood, e^φ ∝ p(y|x). Costs an encoding of all items per step."""
+
+    def losses(self, batch, handles):
+        """Batch -> [B]."""
+        del handles
+        encoded = self.model.encode(batch, self.rows[1:])
+        return contrastive.contrastive_loss(self._positive_logits(encoded), self._logits(encoded.users, encoded.distinct),
+                                            bound=self.model.logit_bound)
+
+
+class SampledSoftmax(_Compared):
+    """Softmax over the positive and L negatives that the batch shares, with logQ correction: e^φ ∝ p(y|x) for any L.
+
+    Negatives are drawn with replacement and copies of the positive stay, which is what makes it exact. Each distinct
+    item is encoded once.
+
+    Args:
+      log_q: [item_rows] float32 by id, log of the chance to be drawn.
+    """
+
+    def __init__(self, model, rows, sampler, num_negatives, log_q):
+        super().__init__(model, rows, sampler, num_negatives)
+        self.log_q = log_q - tf.reduce_mean(log_q[1:])  # a constant changes nothing, and exponents stay small
+        self._spread = float(tf.reduce_max(tf.abs(self.log_q[1:])))
+
+    def losses(self, batch, handles):
+        """Batch -> [B]."""
+        ids = self._sampled(handles, [self.num_negatives])
+        encoded = self.model.encode(batch, tf.gather(self.rows, ids))
+        positives = corrected_logits(self._positive_logits(encoded), tf.gather(self.log_q, batch["target"][:, 0]))
+        return contrastive.contrastive_loss(
+            positives, positives[:, None], counted_logits(self._logits, encoded),
+            bound=self.model.logit_bound + self._spread)
+
+    def _logits(self, users, items, ids=None):
+        return corrected_logits(super()._logits(users, items), tf.gather(self.log_q, ids)[None, :])
+
+
+class TfDefaultSampledSoftmax(_Compared):
+    """`tf.nn.sampled_softmax_loss` with its defaults: log-uniform ids (rank of training count), unique, accidental
+    hits removed, expected counts as correction. The same loss over two towers, which that function cannot take."""
+
+    def losses(self, batch, handles):
+        """Batch -> [B]."""
+        del handles
+        targets = batch["target"][:, 0]
+        size = self.rows.shape[0] - 1
+        sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
+            targets[:, None] - 1, 1, min(self.num_negatives, size), True, size)
+        encoded = self.model.encode(batch, tf.gather(self.rows, 1 + sampled))
+        positives = corrected_logits(self._positive_logits(encoded), tf.math.log(true_counts[:, 0]))
+        negatives = corrected_logits(self._logits(encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
+        keep = contrastive.mask_logits(targets[:, None] - 1 != sampled[None, :])
+        return contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
+
+
+class NegativeSampling(_Compared):
+    """Each positive told from L negatives by logistic regression; `shared`: one set of negatives for the batch.
+
+    Negatives of its own cost each row L encodings and [B,L,D] numbers.
+    """
+
+    def __init__(self, model, rows, sampler, num_negatives, shared):
+        super().__init__(model, rows, sampler, num_negatives)
+        self.shared = shared
+
+    def losses(self, batch, handles):
+        """Batch -> [B]."""
+        batch_size, count = batch["target"].shape[0], self.num_negatives
+        ids = self._sampled(handles, [count if self.shared else batch_size * count])
+        encoded = self.model.encode(batch, tf.gather(self.rows, ids))
+        items = tf.gather(encoded.distinct, encoded.queued)
+        if self.shared:
+            negatives = self._logits(encoded.users, items)
+        else:
+            items = tf.reshape(items, [batch_size, count, items.shape[1]])
+            negatives = tf.linalg.matvec(items, tf.cast(encoded.users, tf.float32) / self.model.temperature)
+        return negative_sampling_loss(self._positive_logits(encoded), negatives)
+
+
+class PropensityWeighted(tf.Module):
+    """The second stage of inverse propensity weighting: w·(−log p(y|x)), w = min(1/q̂, cap), of mean 1 in a batch.
+
+    Args:
+      softmax: a `FullSoftmax` or `SampledSoftmax`.
+      propensity: batch -> q̂(y|x) [B], from the first stage.
+      cap: of 1/q̂.
+    """
+
+    def __init__(self, softmax, propensity, cap):
+        super().__init__()
+        self._softmax, self._propensity, self._cap = softmax, propensity, cap
+        self.states, self.handles = softmax.states, softmax.handles
+
+    def losses(self, batch, handles):
+        """Batch -> [B]."""
+        weights = ipw.inverse_propensity_weights(self._propensity(batch), self._cap)
+        return ipw.self_normalized(weights, batch["weight"]) * self._softmax.losses(batch, handles)
+
+    def health(self, handles):
+        """Nothing beyond what the first stage reported."""
+        return self._softmax.health(handles)

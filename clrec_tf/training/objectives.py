@@ -1,0 +1,145 @@
+"""The objective of --loss, with what it needs of the data beyond batches: catalogue, counts, impressions."""
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.config import LossConfig
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation.examples import read_catalogue
+from clrec_tf.models import sampled_variants
+from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.negatives.alias_sampler import AliasSampler
+from clrec_tf.negatives.alias_sampler import smoothed_frequencies
+from clrec_tf.negatives.impression_stream import ImpressionStream
+
+MAX_FULL_SOFTMAX = 20_000  # items; more are scored by sampled softmax
+POWERS = dict(sampled_softmax=1.0, ipw=1.0, negative_sampling=0.75, shared_negative_sampling=0.75, bce=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """What is known of every item row.
+
+    Attributes:
+      rows: int64 [item_rows,C], by id; 0 and hash buckets have no features.
+      counts: int64 [item_rows], training clicks; of hash buckets 0.
+    """
+    rows: np.ndarray
+    counts: np.ndarray
+
+
+def read_items(data_dir: str, schema: schema_lib.Schema, manifest: schema_lib.Manifest, width: int) -> Items:
+    """Reads the catalogue; `width`: columns C that the model reads."""
+    catalogue = read_catalogue(data_dir, schema, manifest)
+    rows = np.zeros((schema.item_rows, width), np.int64)
+    rows[:, 0] = np.arange(schema.item_rows)
+    rows[1:schema.num_items + 1] = catalogue.item_rows[:, :width]
+    counts = np.zeros(schema.item_rows, np.int64)
+    counts[1:schema.num_items + 1] = catalogue.counts
+    return Items(rows, counts)
+
+
+def read_exposures(data_dir: str, manifest: schema_lib.Manifest, flag: str) -> np.ndarray:
+    """int32 [N,2], see `data.impressions`; `flag` is what needs it."""
+    if manifest.impressions is None:
+        raise UserError(f"{flag} needs impressions, which --data_dir={data_dir} does not hold: prepare the data with "
+                        "--impressions=FILE")
+    path = os.path.join(data_dir, schema_lib.IMPRESSIONS_FILE)
+    exposures = np.load(path, mmap_mode="r", allow_pickle=False)
+    if exposures.shape != (manifest.impressions.records, 2):
+        raise DataError(f"{path} has shape {exposures.shape}, the manifest says {manifest.impressions.records} rows of "
+                        "2: prepare the data again")
+    return exposures
+
+
+def log_popularity(counts: np.ndarray) -> np.ndarray:
+    """log p̂(y) [item_rows] float32 of training clicks; 0 for padding."""
+    return np.append(0.0, np.log(smoothed_frequencies(counts[1:], 1.0))).astype(np.float32)
+
+
+def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest, model, runtime,
+                    propensity=None):
+    """The objective of --loss over a model.
+
+    Args:
+      config: settings.
+      schema, manifest: of --data_dir.
+      model: a `CLRec`.
+      runtime: gives worker-local variables.
+      propensity: () -> (batch -> q̂ [B]), the first stage of ipw; called for that loss only.
+
+    Raises:
+      UserError: settings that contradict each other or the data.
+    """
+    settings = config.loss
+    _check(settings, config.model, schema)
+    local, data_dir = runtime.local_variable, config.paths.data_dir
+    if settings.loss == "contrastive" and settings.debias_beta == 1.0 and settings.negatives == "clicks":
+        return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local)
+    items = read_items(data_dir, schema, manifest, model.item_encoder.item_width)
+    rows = tf.constant(items.rows)
+    if settings.loss == "contrastive":
+        return _contrastive(config, manifest, model, items, rows, local)
+    if settings.loss == "ipw":
+        softmax = _softmax(config, model, items, rows, local, len(items.rows) - 1 <= MAX_FULL_SOFTMAX)
+        cap = settings.ipw_cap * schema.num_items if settings.ipw_cap else np.inf
+        return sampled_variants.PropensityWeighted(softmax, propensity(), cap)
+    if settings.loss in ("full_softmax", "sampled_softmax"):
+        return _softmax(config, model, items, rows, local, settings.loss == "full_softmax")
+    return sampled_variants.NegativeSampling(
+        model, rows, AliasSampler(_frequencies(settings, items), config.paths.seed, local),
+        1 if settings.loss == "bce" else settings.num_negatives or config.model.queue_size,
+        settings.loss == "shared_negative_sampling")
+
+
+def _check(settings, model_settings, schema):
+    contrastive = settings.loss == "contrastive"
+    if not contrastive and settings.debias_beta != 1.0:
+        raise UserError(f"--debias_beta={settings.debias_beta} belongs to --loss=contrastive, not to {settings.loss}")
+    if not contrastive and settings.negatives != "clicks":
+        raise UserError(f"--negatives={settings.negatives} belongs to --loss=contrastive, not to {settings.loss}")
+    if settings.negatives == "impressions" and model_settings.mask_same_user:
+        raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user to "
+                        "leave out; give one of them")
+    if settings.sampler == "tf_default" and settings.loss != "sampled_softmax":
+        raise UserError(f"--sampler=tf_default belongs to --loss=sampled_softmax, not to {settings.loss}")
+    if settings.loss == "full_softmax" and schema.num_items > MAX_FULL_SOFTMAX:
+        raise UserError(f"--loss=full_softmax scores every item in every step; {schema.num_items} are more than "
+                        f"{MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
+
+
+def _contrastive(config, manifest, model, items, rows, local):
+    """CLRec with a correction of degree β, or with impressions in the queue."""
+    settings, impressions, log_q = config.loss, None, None
+    if settings.negatives == "impressions":
+        shown = read_exposures(config.paths.data_dir, manifest, "--negatives=impressions")[:, 1]
+        impressions = ImpressionStream(np.array(shown), rows, config.paths.seed, local)
+    if settings.debias_beta < 1.0:
+        log_q = (1.0 - settings.debias_beta) * log_popularity(items.counts)
+        log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
+        log_q = tf.constant(log_q)
+    return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local, log_q,
+                         impressions)
+
+
+def _softmax(config, model, items, rows, local, full: bool):
+    """Softmax over all items, or over sampled ones."""
+    count = config.loss.num_negatives or config.model.queue_size
+    if full:
+        return sampled_variants.FullSoftmax(model, rows)
+    if config.loss.sampler == "tf_default":
+        return sampled_variants.TfDefaultSampledSoftmax(model, rows, None, count)
+    frequencies = _frequencies(config.loss, items)
+    log_q = tf.constant(np.append(0.0, np.log(frequencies)), tf.float32)
+    return sampled_variants.SampledSoftmax(model, rows, AliasSampler(frequencies, config.paths.seed, local), count, log_q)
+
+
+def _frequencies(settings: LossConfig, items: Items) -> np.ndarray:
+    """The sampler's distribution over ids 1..item_rows−1."""
+    power = POWERS[settings.loss] if settings.sampler_power < 0 or settings.loss == "bce" else settings.sampler_power
+    return smoothed_frequencies(items.counts[1:], power)

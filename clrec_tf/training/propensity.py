@@ -1,0 +1,107 @@
+"""The first stage of inverse propensity weighting: fits q̂ on what was shown, before the training, and reports what the
+weights are worth."""
+import itertools
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import UserError
+from clrec_tf.losses import ipw
+from clrec_tf.models import propensity as models
+from clrec_tf.training.objectives import MAX_FULL_SOFTMAX
+from clrec_tf.training.objectives import read_exposures
+from clrec_tf.training.objectives import read_items
+
+REPORTED_BATCHES = 200
+MAX_TABLE = 1 << 28  # entries of q̂ by context
+
+
+def fit(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest, batches: tf.data.Dataset):
+    """q̂ by --propensity and --propensity_data: a function of the data and the seed, so it is fitted again on resuming.
+
+    Args:
+      config: settings.
+      schema, manifest: of --data_dir.
+      batches: training batches, for exposures from clicks and for the report.
+
+    Returns:
+      batch -> q̂(y|x) [B] of its targets.
+
+    Raises:
+      UserError: no impressions, no such feature, or a table too large.
+    """
+    settings = config.loss
+    if settings.propensity_data == "impressions":
+        exposures = np.array(read_exposures(config.paths.data_dir, manifest, "--loss=ipw"))
+    else:
+        exposures = np.concatenate([pairs(batch) for batch in batches])
+        level = logging.WARNING if settings.propensity == "softmax" else logging.INFO
+        logging.log(level, "--propensity_data=clicks: q̂ is fitted on clicks, which hold what users want as well as what "
+                    "they were shown%s", "; a model that predicts clicks well cancels the signal, and --propensity=softmax "
+                    "is one: use popularity or category" if level == logging.WARNING else "")
+    model = _fit(config, schema, manifest, exposures)
+
+    def propensity(batch):
+        after = tf.gather(batch["history"][:, :, 0], tf.maximum(batch["length"] - 1, 0), batch_dims=1)
+        return model(after, batch["target"][:, 0])
+
+    report(propensity, batches, settings.ipw_cap * schema.num_items or np.inf)
+    return propensity
+
+
+def pairs(batch) -> np.ndarray:
+    """(last click, target) [n,2] of the rows that count."""
+    after = tf.gather(batch["history"][:, :, 0], tf.maximum(batch["length"] - 1, 0), batch_dims=1)
+    return tf.boolean_mask(tf.stack([after, batch["target"][:, 0]], axis=1), batch["weight"] > 0).numpy().astype(np.int32)
+
+
+def report(propensity, batches, cap: float) -> None:
+    """Logs the effective sample size of the weights of some batches, and how many are clipped."""
+    found = [propensity(batch).numpy()[batch["weight"].numpy() > 0]
+             for batch in itertools.islice(batches, REPORTED_BATCHES)]
+    weights = ipw.inverse_propensity_weights(tf.concat(found, 0), cap).numpy()
+    if not len(weights):
+        raise UserError("--loss=ipw: no training example to weight; has the data a training part?")
+    logging.info("inverse propensities of %d training examples: effective sample size %.1f %%, clipped %.1f %%, largest "
+                 "%.1f times the mean", len(weights), 100 * float(ipw.effective_sample_size(weights)) / len(weights),
+                 100 * float((weights == np.float32(cap)).mean()), weights.max() / weights.mean())
+
+
+def _fit(config, schema, manifest, exposures):
+    settings, rows = config.loss, schema.item_rows
+    after, items = exposures[:, 0], exposures[:, 1]
+    share = models.popularity(items, rows)
+    if settings.propensity == "popularity":
+        return models.TablePropensity(share[None, :], np.zeros(rows, np.int32))
+    if settings.propensity == "softmax":
+        if schema.num_items > MAX_FULL_SOFTMAX:
+            raise UserError(f"--propensity=softmax scores every item; {schema.num_items} are more than "
+                            f"{MAX_FULL_SOFTMAX}: use popularity or category")
+        model = models.SoftmaxPropensity(share, config.paths.seed)
+        logging.info("q̂: mean loss %.4f, of popularity alone %.4f", model.fit(after, items),
+                     -np.mean(np.log(share[items])))
+        return model
+    contexts, count = _contexts(config, schema, manifest)
+    if count * rows > MAX_TABLE:
+        raise UserError(f"--propensity=category: {count} values times {rows} items are too large a table: name a coarser "
+                        "--propensity_feature, or use --propensity=popularity")
+    return models.TablePropensity(models.by_context(contexts[after], items, count, rows), contexts)
+
+
+def _contexts(config, schema, manifest):
+    """(value of the feature by item id [item_rows], number of values)."""
+    names = [feature.name for feature in schema.features if feature.width == 1]
+    name = config.loss.propensity_feature or (names[0] if names else "")
+    if name not in names:
+        raise UserError(f"--propensity_feature={name}: --propensity=category needs an item feature of one value; the "
+                        f"data has {', '.join(names) or 'none'}")
+    column = 1
+    for feature in schema.features:
+        if feature.name == name:
+            rows = read_items(config.paths.data_dir, schema, manifest, schema.item_width).rows
+            return rows[:, column].astype(np.int32), feature.rows
+        column += feature.width
+    raise AssertionError(name)
