@@ -34,7 +34,8 @@ def closed_forms(config: Config):
     print_table(("world", "loss", "KL(oracle‖model), nats", "oracle recall@20", "biased recall@20",
                  "agg. diversity@20, items", "pop-AUC"),
                 [(row["world"], row["loss"], decimals(row["kl"]), decimals(row["oracle_recall"]),
-                  decimals(row["biased_recall"]), str(row["diversity"]), decimals(row["pop_auc"])) for row in rows], names=2)
+                  decimals(row["biased_recall"]), str(row["diversity"]), decimals(row["pop_auc"])) for row in rows],
+                names=2)
     print("\n" + "\n".join(f"{loss}: {meaning}" for loss, meaning in table.LEGEND.items()))
     return rows, table_checks.all_checks(evaluated)
 
@@ -71,33 +72,42 @@ def print_table(header, rows, names):
                         for place, (entry, width) in enumerate(zip(row, widths))))
 
 
-def require_writable(path: str):
-    """Refuses a --json that could not be written, before the work."""
-    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise UserError(f"--json={path}: its folder does not exist; make it, or choose another place")
+def prove(config: Config) -> dict:
+    """Runs the parts of --parts and prints what they find.
 
+    Returns:
+      `rows` by part, `checks` (name, value, relation, bound, passed), whether all `passed`, and what that depends on.
 
-def main(config: Config) -> int:
-    """Runs the command."""
+    Raises:
+      UserError: there is no part of a name, or no folder for --json.
+    """
     unknown = [name for name in config.proof.parts if name not in PARTS]
     if unknown or not config.proof.parts:
         raise UserError(f"--parts={','.join(config.proof.parts)}: choose from {','.join(PARTS)}")
-    require_writable(config.benchmark.json)
-    set_threads(TrainConfig(threads=1, parallel_ops=1))  # operations on a table gain nothing from more
+    path = config.benchmark.json
+    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise UserError(f"--json={path}: its folder does not exist; make it, or choose another place")
     quiet_about_functions()
-    found, checks = {}, []
+    rows, checks = {}, []
     for name in dict.fromkeys(config.proof.parts):
-        found[name], made = PARTS[name](config)
+        rows[name], made = PARTS[name](config)
         checks += made
     print_table(("check", "value", "bound", "verdict"),
                 [(c.name, f"{c.value:.3g}", f"{c.relation} {c.bound:g}", verdict(c)) for c in checks], names=1)
     failed = [check.name for check in checks if not check.passed]
-    print(f"\n{len(checks) - len(failed)} of {len(checks)} checks hold" + "".join(f"\nFAILED  {name}" for name in failed))
+    print(f"\n{len(checks) - len(failed)} of {len(checks)} checks hold")
+    print("".join(f"FAILED  {name}\n" for name in failed), end="")
+    return dict(rows=rows, checks=[dict(dataclasses.asdict(c), passed=c.passed) for c in checks], passed=not failed,
+                seed=config.paths.seed, mask_hits=config.proof.mask_hits, versions=versions())
+
+
+def main(config: Config) -> int:
+    """Runs the command."""
+    set_threads(TrainConfig(threads=1, parallel_ops=1))  # operations on a table gain nothing from more
+    found = prove(config)
     if config.benchmark.json:
-        save_json(config.benchmark.json, dict(
-            rows=found, checks=[dict(dataclasses.asdict(c), passed=c.passed) for c in checks], passed=not failed,
-            seed=config.paths.seed, mask_hits=config.proof.mask_hits, versions=versions()))
-    return EXIT_FAILED if failed else 0
+        save_json(config.benchmark.json, found)
+    return 0 if found["passed"] else EXIT_FAILED
 
 
 if __name__ == "__main__":

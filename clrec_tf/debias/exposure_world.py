@@ -19,8 +19,8 @@ class WorldSettings:
     """A generated world.
 
     Attributes:
-      policy: how items were exposed: `pop` ∝ popularity, `quality` ∝ popularity·e^s, `intent` ∝ popularity·e^{τ·1[intent
-        of y = that of x]}, `personal` like intent, times e^{1.5·VᵀU}.
+      policy: how items were exposed: `pop` ∝ popularity, `quality` ∝ popularity·e^s, `intent` ∝
+        popularity·e^{τ·1[intent of y = that of x]}, `personal` like intent, times e^{1.5·VᵀU}.
       quality_std: σ_s of the quality s, in logits.
       intent_relevance: b, logits that a matching intent adds to a click.
       intent_exposure: τ, log odds that a matching intent adds to exposure.

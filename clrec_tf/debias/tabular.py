@@ -72,7 +72,7 @@ class Step:
         return tf.gather(self.logits, self.positives, batch_dims=1)
 
     def shared(self, items: tf.Tensor) -> tf.Tensor:
-        """φ(x_b, y_n) of candidates that all rows have: [N] -> [B,N]. A table's row times a one-hot item is its entry."""
+        """φ(x_b, y_n) of candidates that all rows have, [N] -> [B,N]: a row times a one-hot item is its entry."""
         return contrastive.pairwise_logits(self.logits, tf.one_hot(items, self.logits.shape[1]), temperature=1.0)
 
 

@@ -43,7 +43,7 @@ class Case:
 
 
 def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
-    """Every loss in a world. `mask_hits` masks copies of the positive in the click queue's run too, a planted defect."""
+    """Every loss in a world; `mask_hits` plants the defect in the click queue's own run too."""
     p, popularity = world.clicks, world.click_popularity
     noise, even = normalized(popularity ** NOISE_POWER), np.full(p.shape[1], 1 / p.shape[1])
     by_noise, clicks = closed_forms.negative_sampling(p, noise), closed_forms.click_queue(p, popularity)
@@ -54,7 +54,8 @@ def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
         Case("sampled softmax, logQ", sampled_softmax(popularity), mle),
         Case("IPW", weighted_softmax(world.exposure, np.inf), closed_forms.inverse_propensity(p, world.exposure)),
         Case(f"IPW, weights up to {WEIGHT_CAP:g}", weighted_softmax(world.exposure, WEIGHT_CAP), clipped),
-        Case("impression queue", impression_queue, closed_forms.impression_queue(p, world.mean_exposure), "impressions"),
+        Case("impression queue", impression_queue, closed_forms.impression_queue(p, world.mean_exposure),
+             "impressions"),
         Case("click queue", masked_click_queue if mask_hits else click_queue, clicks, "clicks"),
         Case("click queue, hits masked", masked_click_queue, clicks, "clicks", defect=True),
         Case(f"click queue, β={BETA:g}", debiased_click_queue(popularity), closed_forms.debiased(p, popularity, BETA),

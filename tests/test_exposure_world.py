@@ -1,0 +1,109 @@
+"""Generated worlds: definitions by loops, figures of SPEC E as an oracle of the draws, and the impression log."""
+import numpy as np
+import pytest
+
+from clrec_tf.debias import exposure_world
+from clrec_tf.debias import measures
+from clrec_tf.debias import table
+from clrec_tf.debias.exposure_world import WorldSettings
+
+# SPEC E, table "Closed-form targets": world -> scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
+# printed there. One figure is off by its last digit: CLRec's pop-AUC in the first world is .64649, printed .647.
+SPEC_TABLE = {
+    "pop": {
+        table.IPW: (0, .192, .186, 261, .624), table.IMPRESSIONS: (0, .192, .186, 261, .624),
+        table.MLE: (.856, .085, .582, 72, .545), table.CLREC: (.082, .157, .149, 399, .646),
+        table.MULTI: (.103, .157, .149, 399, .646), table.BETA75: (.081, .160, .305, 347, .618)},
+    "pop σ=.7": {
+        table.MLE: (.805, .108, .576, 72, .538), table.CLREC: (.226, .124, .126, 368, .638),
+        table.BETA75: (.161, .161, .315, 333, .610)},
+    "intent τ=3": {
+        table.MLE: (1.660, .084, .716, 180, .768), table.CLREC: (.941, .090, .407, 399, .855),
+        table.MULTI: (.341, .090, .407, 399, .855)},
+    "intent τ=2 σ=.7": {
+        table.MLE: (1.210, .166, .708, 174, .743), table.CLREC: (.657, .140, .341, 389, .836),
+        table.MULTI: (.267, .140, .341, 389, .836), table.BETA50: (.652, .176, .645, 255, .822)},
+}
+
+
+@pytest.mark.parametrize("name", SPEC_TABLE)
+def test_figures_of_the_specification(name):
+    world = exposure_world.generate(table.world_settings(name, 0))
+    models = table.scorers(world)
+    for loss, (kl, oracle, biased, diversity, auc) in SPEC_TABLE[name].items():
+        found = measures.measure(world, models[loss])
+        assert found["diversity"] == diversity, loss
+        # Half a unit of the last digit printed; .0006, since some were rounded from four digits.
+        np.testing.assert_allclose(
+            [found["kl"], found["oracle_recall"], found["biased_recall"], found["pop_auc"]], [kl, oracle, biased, auc],
+            atol=.0006, err_msg=loss)
+
+
+@pytest.mark.parametrize("policy", ["pop", "quality", "intent", "personal"])
+def test_distributions_by_their_definitions(policy):
+    """The same draws as loops over contexts and items, with the formulas of SPEC E."""
+    settings = WorldSettings(policy, quality_std=.7, intent_relevance=.5, intent_exposure=2., items=12, intents=3,
+                             tastes=2, seed=5)
+    world = exposure_world.generate(settings)
+    rng = np.random.default_rng(5)
+    z = rng.permutation([0] * 4 + [1] * 4 + [2] * 4)
+    pop = rng.permutation([1 / rank for rank in range(1, 13)])
+    s = .7 * rng.normal(size=12)
+    u = rng.normal(size=(2, 4)) / 2
+    v = rng.normal(size=(12, 4)) / 2
+    assert world.intent.tolist() == z.tolist()
+    volume, p = [], np.zeros((6, 12))
+    for x, (h, t) in enumerate((h, t) for h in range(3) for t in range(2)):
+        c, q = np.zeros(12), np.zeros(12)
+        for y in range(12):
+            taste, match = sum(v[y][i] * u[t][i] for i in range(4)), float(z[y] == h)
+            c[y] = 1 / (1 + np.exp(3 - .5 * match - taste - s[y]))
+            factor = {"pop": 1, "quality": np.exp(s[y]), "intent": np.exp(2 * match),
+                      "personal": np.exp(2 * match + 1.5 * taste)}[policy]
+            q[y] = pop[y] * factor
+        q = .98 * q / sum(q) + .02 / 12
+        p[x] = q * c / sum(q * c)
+        volume.append(sum(q * c))
+        np.testing.assert_allclose(world.exposure[x], q)
+        np.testing.assert_allclose(world.click_rate[x], c)
+        np.testing.assert_allclose(world.clicks[x], p[x])
+        np.testing.assert_allclose(world.oracle[x], c / sum(c))
+    np.testing.assert_allclose(world.context_share, np.array(volume) / sum(volume))
+    np.testing.assert_allclose(world.click_popularity, sum(w * row for w, row in zip(volume, p)) / sum(volume))
+    np.testing.assert_allclose(world.mean_exposure, sum(world.exposure) / 6)
+
+
+def test_quality_is_drawn_where_it_has_no_effect():
+    """So that worlds of one seed differ in nothing else."""
+    plain, with_quality = (
+        exposure_world.generate(WorldSettings(quality_std=std, intent_relevance=0.)) for std in (0., .7))
+    np.testing.assert_array_equal(plain.exposure, with_quality.exposure)
+    # The logits differ by s alone, which is the same in all contexts.
+    logits = [np.log(world.click_rate / (1 - world.click_rate)) for world in (plain, with_quality)]
+    np.testing.assert_allclose(np.ptp(logits[1] - logits[0], axis=0), 0, atol=1e-12)
+    assert .6 < np.std(logits[1] - logits[0]) < .8
+
+
+def test_world_of_the_stochastic_check():
+    """Its exact divergences are SPEC's of trained tables (.402, .028), which training errors of up to .002 raise."""
+    world = exposure_world.tabular_world()
+    assert world.exposure.shape == (4, 30)
+    np.testing.assert_allclose(world.exposure, np.tile(world.exposure[0], (4, 1)))
+    harmonic = sum(1 / rank for rank in range(1, 31))
+    np.testing.assert_allclose(world.exposure[0, [0, 29]], [.98 / harmonic + .02 / 30, .98 / 30 / harmonic + .02 / 30])
+    queue = world.clicks / world.click_popularity
+    for model, trained in ((world.clicks, .402), (queue / queue.sum(axis=1, keepdims=True), .028)):
+        assert trained - .002 < measures.divergence(world.oracle, model) < trained
+
+
+def test_impression_log_follows_exposure_and_relevance():
+    world = exposure_world.generate(WorldSettings("personal", intent_exposure=2., items=12, intents=3, tastes=2))
+    context, item, clicked = exposure_world.impression_log(world, 400_000, seed=1)
+    shown = np.histogram2d(context, item, bins=(np.arange(7), np.arange(13)))[0]
+    clicks = np.histogram2d(context[clicked], item[clicked], bins=(np.arange(7), np.arange(13)))[0]
+    expected = 400_000 / 6 * world.exposure
+    assert np.all(np.abs(shown - expected) < 5 * np.sqrt(expected))
+    expected *= world.click_rate
+    assert np.all(np.abs(clicks - expected) < 5 * np.sqrt(expected) + 1)
+    # Of the clicks, contexts have the shares P(x), and the items in them p_data.
+    np.testing.assert_allclose(clicks.sum(axis=1) / clicks.sum(), world.context_share, atol=.005)
