@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from clrec_tf import command_line
 from clrec_tf.benchmarks import input as input_suite
+from clrec_tf.benchmarks import losses
 from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import prepare
 from clrec_tf.benchmarks import tfrs
@@ -25,6 +26,7 @@ from clrec_tf.versions import versions
 # Each takes all settings and returns its figures, units in their names; those under "ratios" are shown first.
 SUITES = {
     "training": training.run,
+    "losses": losses.run,
     "input": input_suite.run,
     "tfrs": tfrs.run,
     "memory": memory.run,

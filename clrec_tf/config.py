@@ -263,6 +263,7 @@ class BenchmarkConfig(_Checked):
     """Measurements."""
     suite: tuple[str, ...] = setting(("training",),
         "What is measured, of: training (queue variants, bare operations, growth with items and queue; and input), "
+        "losses (CLRec beside sampled softmax), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
         "needs --data_dir), memory (peak of training), prepare (time for --events clicks).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")

@@ -15,6 +15,7 @@ from clrec_tf.benchmarks import counts
 from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import timing
 from clrec_tf.benchmarks.workload import FEATURE_ROWS
+from clrec_tf.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.benchmarks.workload import Items
 from clrec_tf.benchmarks.workload import Trainer
 from clrec_tf.benchmarks.workload import draw_batches
@@ -55,7 +56,7 @@ def test_distinct_ids_of_each_variant():
     """Two rows, one click each, three steps that come round; a queue of three entries."""
     history, target = [[5, 5], [6, 1], [7, 8]], [[1, 2], [3, 3], [4, 1]]
     batches = dict(history=np.array(history).reshape(3, 2, 1, 1), target=np.array(target).reshape(3, 2, 1))
-    cached, raw = counts.distinct_ids(batches, "cached", 3), counts.distinct_ids(batches, "raw", 3)
+    cached, raw, sampled = (counts.distinct_ids(Items(9), batches, kind, 3) for kind in ("cached", "raw", SAMPLED_SOFTMAX))
     assert [step["encoded"].tolist() for step in cached] == [[1, 2, 5], [1, 3, 6], [1, 4, 7, 8]]
     # After step 0 the queue holds step 2's last target and both of step 0; and so on.
     assert [step["queued"].tolist() for step in raw] == [[1, 2], [2, 3], [1, 3, 4]]
@@ -63,7 +64,11 @@ def test_distinct_ids_of_each_variant():
     for steps in (cached, raw):
         for step, targets, clicks in zip(steps, target, history):
             assert step["encoded"][step["places"]].tolist() == targets + clicks
-    assert counts.encoded_items(batches, "raw", 3) == 4.0 and counts.encoded_items(batches, "cached", 3) == 10 / 3
+    assert counts.encoded_items(Items(9), batches, "raw", 3) == 4.0
+    assert counts.encoded_items(Items(9), batches, "cached", 3) == 10 / 3
+    for step, targets, clicks in zip(sampled, target, history):
+        assert set(step["encoded"]) == {*targets, *clicks, *step["queued"]} and 1 <= len(step["queued"]) <= 3
+        assert set(step["candidates"]) == {*targets, *step["queued"]} and set(step["clicked"]) == set(clicks)
 
 
 def test_products_of_a_step_by_hand():
@@ -78,8 +83,8 @@ def test_products_of_a_step_by_hand():
              "weighted sum of clicks": (4, 2, 3, 8, 2), "head aggregation, matrix": (1, 4, 8, 8, 2),
              "head aggregation, scores": (4, 2, 8, 1, 2)}
     batch = {"logits of the batch": (1, 4, 8, 4, 2)}
-    assert found("cached", 10) == content | tower | batch | {"logits of the queue": (1, 4, 8, 10, 1)}
-    assert found("raw", 7) == content | tower | {"logits of the queue": (1, 4, 8, 7, 2)}
+    assert found("cached", 10) == content | tower | batch | {"logits of the negatives": (1, 4, 8, 10, 1)}
+    assert found("raw", 7) == content | tower | {"logits of the negatives": (1, 4, 8, 7, 2)}
     assert found("in_batch", 0, user_encoder="mean") == content | batch
     heads = {name: product for name, product in tower.items() if "head" not in name}
     assert found("in_batch", 0, head_aggregation="mean") == content | heads | batch
@@ -186,6 +191,22 @@ def test_training_suite_in_small(tmp_path, data_dir):
     assert found["ratios"]["cached_vs_raw_costly_T2"] == case["cached_vs_raw"]
     assert {"gather", "sum", "product", "scatter"} == {
         part["operation"] for part in case["variants"]["cached"]["bare_operations"]}
+
+
+@pytest.mark.slow
+def test_losses_suite_in_small():
+    found = benchmark.benchmark(with_suites("losses"))
+    assert set(found["ratios"]) == {f"clrec_vs_sampled_softmax_{name}_T2{of}" for name in (
+        "with_features", "without_features") for of in ("", "_of_bound")}
+    cases = {case["name"]: case for case in found["losses"]["cases"]}
+    assert len(cases) == 4 * 2
+    sides = cases["with_features_T2_mean"]["sides"]
+    more = sides["sampled_softmax"]["items_encoded"] / sides["clrec"]["items_encoded"]
+    assert cases["with_features_T2_mean"]["bound"] == pytest.approx(more, rel=.01) and more > 1
+    without = cases["without_features_T2_mean"]["sides"]
+    # Without features on candidates both encode the same clicks, and differ in the ids they read.
+    assert without["sampled_softmax"]["items_encoded"] == without["clrec"]["items_encoded"]
+    assert without["sampled_softmax"]["id_rows_read"] > without["clrec"]["id_rows_read"]
 
 
 def test_input_and_tfrs_suites_in_small(data_dir):

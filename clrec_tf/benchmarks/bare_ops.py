@@ -57,9 +57,9 @@ def products(config: Config, kind: str, encoded: int, candidates: int, content_w
 
     Args:
       config: settings.
-      kind: queue variant.
-      encoded: items encoded.
-      candidates: distinct items of a raw queue, entries of a cached one.
+      kind: queue variant, or "sampled_softmax".
+      encoded: items that pass the feature encoder.
+      candidates: distinct items of a raw queue or among the sampled, entries of a cached queue.
       content_width: of dense vectors, 0 = none.
     """
     model, size = config.model, config.train.batch_size
@@ -82,10 +82,10 @@ def products(config: Config, kind: str, encoded: int, candidates: int, content_w
             joined = dim if model.head_aggregation == "mean_mlp" else heads * dim
             found += [Product("head aggregation, first layer", size, joined, 2 * dim),
                       Product("head aggregation, last layer", size, 2 * dim, dim)]
-    if kind != "raw":
+    if kind in ("in_batch", "cached"):
         found.append(Product("logits of the batch", size, dim, size))
     if kind != "in_batch":
-        found.append(Product("logits of the queue", size, dim, candidates, backward=2 if kind == "raw" else 1))
+        found.append(Product("logits of the negatives", size, dim, candidates, backward=1 if kind == "cached" else 2))
     return found
 
 

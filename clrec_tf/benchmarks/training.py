@@ -110,7 +110,7 @@ def variants(config: Config, encoder: str) -> list[dict]:
         calls = {kind: trainer.call(kind, in_turn(batches)) for kind in VARIANTS}
         calls |= {f"{kind} bare": bare[kind].call(STEPS) for kind in VARIANTS}
         seconds = timing.take_turns(calls, config.benchmark.rounds)
-        encoded = {kind: encoded_items(batches, kind, config.model.queue_size) for kind in VARIANTS}
+        encoded = {kind: encoded_items(items, batches, kind, config.model.queue_size) for kind in VARIANTS}
         ratio, bound = timing.ratio(seconds, "raw", "cached"), encoded["raw"] / encoded["cached"]
         cases.append(dict(
             name=f"{encoder}_T{history}_{tower}_{draw}", encoder=encoder, user_encoder=tower, history=history,

@@ -9,6 +9,8 @@ from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.models.build import build_model
 from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.models.sampled_variants import SampledSoftmax
+from clrec_tf.negatives.alias_sampler import AliasSampler
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
@@ -16,6 +18,7 @@ from clrec_tf.training.step import make_train_call
 FEATURE_ROWS = (1_000, 10_000, 50, 100_000, 200, 20)  # six features of an item, from brand to price band
 CONTENT_WIDTH = 512
 CATALOGUE_SEED, DRAW_SEED = 1, 2
+SAMPLED_SOFTMAX = "sampled_softmax"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,12 @@ class Items:
         # The inverse of a distribution that falls as one over rank.
         return np.minimum(((self.count + 1.0) ** random.random(shape)).astype(np.int64), self.count)
 
+    def chances(self) -> np.ndarray:
+        """The distribution [V] of what is drawn, ids 1..V."""
+        ranks = np.arange(1, self.count + 1, dtype=np.float64)
+        weights = np.log1p(1 / ranks) if self.draw == "zipf" else np.ones(self.count)
+        return weights / weights.sum()
+
 
 def draw_batches(items: Items, config: Config, steps: int) -> dict[str, np.ndarray]:
     """`steps` batches of full histories, stacked: the fields of ``models/clrec`` with a first axis of steps."""
@@ -86,12 +95,12 @@ def in_turn(stacked: dict) -> tf.data.Iterator:
 
 
 class Trainer:
-    """One model with a training step for each queue variant.
+    """One model with a training step for each queue variant or other loss.
 
     Args:
       items: the catalogue.
       config: settings of model and training.
-      kinds: variants that take turns on the one model and optimizer.
+      kinds: variants, or `SAMPLED_SOFTMAX`, that take turns on the one model and optimizer.
     """
 
     def __init__(self, items: Items, config: Config, kinds=("cached",)):
@@ -100,12 +109,19 @@ class Trainer:
         self.optimizer = build_optimizer(config.train, 10**6)
         self.optimizer.build(self.model.trainable_variables)
         runtime = LocalRuntime()
-        self.variants = {
-            kind: build_variant(kind, self.model, config.model.queue_size, config.model.mask_same_user,
-                                runtime.local_variable) for kind in kinds}
         self._calls = {
-            kind: make_train_call(self.model, variant, self.optimizer, config.train.clip_norm, runtime)
-            for kind, variant in self.variants.items()}
+            kind: make_train_call(self.model, self._objective(items, kind, runtime.local_variable), self.optimizer,
+                                  config.train.clip_norm, runtime) for kind in kinds}
+
+    def _objective(self, items, kind, local_variable):
+        model = self.config.model
+        if kind != SAMPLED_SOFTMAX:
+            return build_variant(kind, self.model, model.queue_size, model.mask_same_user, local_variable)
+        chances = items.chances()
+        sampler = AliasSampler(chances, self.config.paths.seed, local_variable)
+        log_q = tf.constant(np.append(0.0, np.log(chances)), tf.float32)
+        rows = tf.constant(items.rows(np.arange(items.count + 1)))
+        return SampledSoftmax(self.model, rows, sampler, model.queue_size, log_q)
 
     def call(self, kind: str, iterator):
         """Function of no arguments: one call of `steps_per_call` steps of a variant."""
