@@ -1,5 +1,6 @@
 """The log of everything that was shown, clicked or not, in the ids of a data set."""
 import dataclasses
+import functools
 import os
 
 import numpy as np
@@ -7,6 +8,7 @@ import polars as pl
 
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import logs
+from clrec_tf.data import times
 from clrec_tf.data.splits import Clicks
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -26,37 +28,48 @@ def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, 
 
     Returns:
       int32 [N,2] in order of time, the file's among equal times: item id of the user's last training click before (0:
-      none), item id shown. Shares of items outside the vocabulary are left out.
+      none), item id shown. Items that have no id are left out, and what was shown before --from.
 
     Raises:
       UserError: no file, or no time stamps; DataError: bad rows, or nothing that is known.
     """
-    shown = _read(settings)
-    rows = len(shown)
+    log = _read(settings)
     numbers = pl.DataFrame({"user": users}).with_row_index("number").cast({"number": pl.Int32})
     ids = pl.DataFrame({"item": items, "shown": item_id.astype(np.int32)}).filter(pl.col("shown") > 0)
     trained = pl.DataFrame({"number": clicks.user, "timestamp": clicks.timestamp,
                             "after": item_id[clicks.item].astype(np.int32)}).sort("timestamp", maintain_order=True)
     last = trained.group_by("number").agg(pl.col("timestamp").max().alias("last"))
-    shown = shown.join(numbers, on="user").join(last, on="number")
-    of_users = len(shown)
-    shown = shown.filter(pl.col("timestamp") <= pl.col("last"))
-    in_time = len(shown)
-    shown = shown.join(ids, on="item").sort("timestamp", maintain_order=True)
+    begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
+    join = functools.partial(pl.DataFrame.join, maintain_order="left")  # or the file's order would be lost
+    shown, dropped = _narrowed(log.clicks.select("user", "item", "timestamp"), dict(
+        other_users=lambda rows: join(join(rows, numbers, on="user"), last, on="number"),
+        after_training=lambda rows: rows.filter(pl.col("timestamp") <= pl.col("last")),
+        by_time=lambda rows: rows if begin is None else rows.filter(pl.col("timestamp") >= begin),
+        other_items=lambda rows: join(rows, ids, on="item")))
     if shown.is_empty():
-        raise DataError(f"--impressions={settings.impressions}: none of its {rows} rows shows an item of the vocabulary "
-                        "to a user before that user's last training click: do ids and times match the click log's?")
+        raise DataError(f"--impressions={settings.impressions}: none of its {log.rows} rows shows an item of the "
+                        "vocabulary to a user before that user's last training click: do ids and times match the click "
+                        "log's?")
     # A click and the impression that led to it may bear one time stamp: only earlier clicks count.
-    shown = shown.join_asof(trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
-                            allow_exact_matches=False, check_sortedness=False)
-    report["impressions"] = dict(
-        rows=rows, kept=len(shown), dropped_other_users=rows - of_users, dropped_after_training=of_users - in_time,
-        dropped_other_items=in_time - len(shown))
+    shown = shown.sort("timestamp", maintain_order=True).join_asof(
+        trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
+        allow_exact_matches=False, check_sortedness=False)
+    report["impressions"] = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples),
+                                 kept=len(shown), **dropped)
     return shown.select(pl.col("after").fill_null(0), "shown").to_numpy().astype(np.int32)
 
 
+def _narrowed(rows: pl.DataFrame, steps: dict) -> tuple[pl.DataFrame, dict[str, int]]:
+    """The rows that all steps keep, and how many each dropped."""
+    dropped = {}
+    for name, step in steps.items():
+        before, rows = len(rows), step(rows)
+        dropped[f"dropped_{name}"] = before - len(rows)
+    return rows, dropped
+
+
 def _read(settings):
-    """user, item, timestamp of every row."""
+    """The log of what was shown."""
     path = settings.impressions
     if not os.path.exists(path):
         raise UserError(f"--impressions={path} does not exist: give the log of what was shown")
@@ -65,4 +78,4 @@ def _read(settings):
                         "--timestamp_column")
     plain = dataclasses.replace(settings, format="columns", input=path, event_column="", feature_columns=(),
                                 multi_feature_columns=())
-    return logs.read_log(logs.open_log(plain), plain).clicks.select("user", "item", "timestamp")
+    return logs.read_log(logs.open_log(plain), plain)

@@ -20,10 +20,10 @@ def self_normalized(weights: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
     Args:
       weights: inverse propensities.
-      counts: importance of each row; rows of 0 do not count, and may hold any weight.
+      counts: importance of each row; rows of 0 do not count, may hold any weight, even infinity, and get 0.
     """
-    total = tf.reduce_sum(tf.math.multiply_no_nan(weights, counts))
-    return tf.math.divide_no_nan(weights * tf.reduce_sum(counts), total)
+    weights = tf.where(counts > 0, weights, 0.0)
+    return tf.math.divide_no_nan(weights * tf.reduce_sum(counts), tf.reduce_sum(weights * counts))
 
 
 def effective_sample_size(weights: tf.Tensor) -> tf.Tensor:

@@ -123,7 +123,8 @@ class CLRec(tf.keras.Model):
         """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
         distinct, inverse = distinct_rows(clicks)
         no_targets = tf.zeros([batch["history"].shape[0]], tf.int32)
-        return self._encode_rows(self.item_encoder.encode_distinct(distinct), tf.concat([no_targets, inverse], 0), batch)[1]
+        items = self.item_encoder.encode_distinct(distinct)
+        return self._encode_rows(items, tf.concat([no_targets, inverse], 0), batch)[1]
 
     def _encode_rows(self, items, places, batch):
         """Targets g(y) [B,D] and users f(x) [B,D]; `places` [B+B·T]: where targets and clicks are among `items`."""

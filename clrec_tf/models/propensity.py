@@ -69,7 +69,8 @@ class SoftmaxPropensity(tf.Module):
 
     def _log_q(self, after):
         """[B] -> [B, item_rows]."""
-        return tf.nn.log_softmax(tf.matmul(tf.gather(self._contexts, after), self._items, transpose_b=True) + self._bias)
+        affinity = tf.matmul(tf.gather(self._contexts, after), self._items, transpose_b=True)
+        return tf.nn.log_softmax(affinity + self._bias)
 
     def __call__(self, after, items):
         """after [B], items [B] ids -> q̂ [B]."""

@@ -2,7 +2,7 @@
 
 Each variant enqueues first and then gives the logits of the positives and, in one to three blocks of columns, of the
 whole multiset C, in which each row's positive stands exactly once. A queue is fed with the clicked items, or with
-impressions (``candidates.ImpressionStream``); then the positive is a block of its own.
+impressions (``impression_stream.ImpressionStream``); then the positive is a block of its own.
 """
 import tensorflow as tf
 
@@ -27,11 +27,12 @@ class _Variant(tf.Module):
         super().__init__()
         self.model, self.queue, self.mask_same_user = model, queue, mask_same_user
         self.log_q, self.impressions = log_q, impressions
+        self._spread = 0.0 if log_q is None else float(tf.reduce_max(tf.abs(log_q)))  # in a trace it has no value
 
     @property
     def bound(self) -> float:
         """What no logit exceeds."""
-        return self.model.logit_bound + (0.0 if self.log_q is None else float(tf.reduce_max(tf.abs(self.log_q))))
+        return self.model.logit_bound + self._spread
 
     @property
     def states(self):

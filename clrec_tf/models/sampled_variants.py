@@ -16,7 +16,7 @@ class _Compared(tf.Module):
     Args:
       model: a `CLRec`.
       rows: [item_rows,C] int64 tensor, item row by id; row 0 is padding.
-      sampler: an `AliasSampler` or `LogUniformSampler` of ids minus one, or None.
+      sampler: an `AliasSampler` of ids minus one, or None.
       num_negatives: L.
     """
 
@@ -57,8 +57,8 @@ class FullSoftmax(_Compared):
         """Batch -> [B]."""
         del handles
         encoded = self.model.encode(batch, self.rows[1:])
-        return contrastive.contrastive_loss(self._positive_logits(encoded), self._logits(encoded.users, encoded.distinct),
-                                            bound=self.model.logit_bound)
+        logits = self._logits(encoded.users, encoded.distinct)
+        return contrastive.contrastive_loss(self._positive_logits(encoded), logits, bound=self.model.logit_bound)
 
 
 class SampledSoftmax(_Compared):
@@ -96,14 +96,14 @@ class TfDefaultSampledSoftmax(_Compared):
     def losses(self, batch, handles):
         """Batch -> [B]."""
         del handles
-        targets = batch["target"][:, 0]
         size = self.rows.shape[0] - 1
+        targets = tf.maximum(batch["target"] - 1, 0)  # the sampler refuses a row of weight 0 that has none
         sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
-            targets[:, None] - 1, 1, min(self.num_negatives, size), True, size)
+            targets, 1, min(self.num_negatives, size), True, size)
         encoded = self.model.encode(batch, tf.gather(self.rows, 1 + sampled))
         positives = corrected_logits(self._positive_logits(encoded), tf.math.log(true_counts[:, 0]))
         negatives = corrected_logits(self._logits(encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
-        keep = contrastive.mask_logits(targets[:, None] - 1 != sampled[None, :])
+        keep = contrastive.mask_logits(targets != sampled[None, :])
         return contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
 
 
@@ -127,7 +127,8 @@ class NegativeSampling(_Compared):
             negatives = self._logits(encoded.users, items)
         else:
             items = tf.reshape(items, [batch_size, count, items.shape[1]])
-            negatives = tf.linalg.matvec(items, tf.cast(encoded.users, tf.float32) / self.model.temperature)
+            negatives = tf.linalg.matvec(tf.cast(items, tf.float32),
+                                         tf.cast(encoded.users, tf.float32) / self.model.temperature)
         return negative_sampling_loss(self._positive_logits(encoded), negatives)
 
 

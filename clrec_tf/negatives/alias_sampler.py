@@ -57,8 +57,8 @@ class AliasSampler(tf.Module):
         self._seed = seed
         # The worker's own part of the seed, and its calls so far.
         self.local_variables = {
-            "draws": local_variable(lambda worker: tf.stack([tf.cast(worker, tf.int64), tf.constant(0, tf.int64)]), (2,),
-                                    tf.int64)}
+            "draws": local_variable(
+                lambda worker: tf.stack([tf.cast(worker, tf.int64), tf.constant(0, tf.int64)]), (2,), tf.int64)}
 
     def handles(self):
         """The variables' handles; take them once per trace, outside of loops and conditions."""

@@ -44,7 +44,8 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
     """
     order = np.argsort(-catalogue.counts, kind="stable")
     original_ids = _checked_ids(catalogue.original_ids[order])
-    items, compared = (encode(catalogue.item_rows[order]) for encode in (encoder.history_vectors, encoder.compared_items))
+    item_rows = catalogue.item_rows[order]
+    items, compared = encoder.history_vectors(item_rows), encoder.compared_items(item_rows)
     bad = np.flatnonzero(~np.isfinite(items + compared).all(axis=1))
     if len(bad):
         raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item {original_ids[bad[0]]!r}: "

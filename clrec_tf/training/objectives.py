@@ -58,7 +58,7 @@ def read_exposures(data_dir: str, manifest: schema_lib.Manifest, flag: str) -> n
 
 
 def log_popularity(counts: np.ndarray) -> np.ndarray:
-    """log p̂(y) [item_rows] float32 of training clicks; 0 for padding."""
+    """log p̂(y) [item_rows] float32 from counts of clicks or impressions [item_rows]; 0 for padding."""
     return np.append(0.0, np.log(smoothed_frequencies(counts[1:], 1.0))).astype(np.float32)
 
 
@@ -98,29 +98,35 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
 
 
 def _check(settings, model_settings, schema):
-    contrastive = settings.loss == "contrastive"
-    if not contrastive and settings.debias_beta != 1.0:
-        raise UserError(f"--debias_beta={settings.debias_beta} belongs to --loss=contrastive, not to {settings.loss}")
-    if not contrastive and settings.negatives != "clicks":
-        raise UserError(f"--negatives={settings.negatives} belongs to --loss=contrastive, not to {settings.loss}")
+    """`UserError` where flags contradict each other, the loss or the data."""
+    of_contrastive = [(settings, "debias_beta"), (settings, "negatives"), (model_settings, "mask_same_user"),
+                      (model_settings, "prefill_queue")]
+    for section, name in of_contrastive:
+        if settings.loss != "contrastive" and getattr(section, name) != getattr(type(section), name):
+            raise UserError(f"--{name}={getattr(section, name)} belongs to --loss=contrastive, not to {settings.loss}: "
+                            "leave it out")
     if settings.negatives == "impressions" and model_settings.mask_same_user:
         raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user to "
                         "leave out; give one of them")
     if settings.sampler == "tf_default" and settings.loss != "sampled_softmax":
-        raise UserError(f"--sampler=tf_default belongs to --loss=sampled_softmax, not to {settings.loss}")
+        raise UserError(f"--sampler=tf_default belongs to --loss=sampled_softmax, not to {settings.loss}: use alias")
+    if -1.0 < settings.sampler_power < 0.0:
+        raise UserError(f"--sampler_power={settings.sampler_power} would draw rare items more often than popular ones: "
+                        "give 0 or more, or −1 for the default")
     if settings.loss == "full_softmax" and schema.num_items > MAX_FULL_SOFTMAX:
         raise UserError(f"--loss=full_softmax scores every item in every step; {schema.num_items} are more than "
                         f"{MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
 
 
 def _contrastive(config, manifest, model, items, rows, local):
-    """CLRec with a correction of degree β, or with impressions in the queue."""
-    settings, impressions, log_q = config.loss, None, None
+    """CLRec with a correction of degree β, or with impressions in the queue; what is corrected is the queue's p̂."""
+    settings, impressions, log_q, counts = config.loss, None, None, items.counts
     if settings.negatives == "impressions":
-        shown = read_exposures(config.paths.data_dir, manifest, "--negatives=impressions")[:, 1]
-        impressions = ImpressionStream(np.array(shown), rows, config.paths.seed, local)
+        shown = np.array(read_exposures(config.paths.data_dir, manifest, "--negatives=impressions")[:, 1])
+        impressions = ImpressionStream(shown, rows, config.paths.seed, local)
+        counts = np.bincount(shown, minlength=len(items.rows))
     if settings.debias_beta < 1.0:
-        log_q = (1.0 - settings.debias_beta) * log_popularity(items.counts)
+        log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
         log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
         log_q = tf.constant(log_q)
     return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local, log_q,
@@ -136,7 +142,8 @@ def _softmax(config, model, items, rows, local, full: bool):
         return sampled_variants.TfDefaultSampledSoftmax(model, rows, None, count)
     frequencies = _frequencies(config.loss, items)
     log_q = tf.constant(np.append(0.0, np.log(frequencies)), tf.float32)
-    return sampled_variants.SampledSoftmax(model, rows, AliasSampler(frequencies, config.paths.seed, local), count, log_q)
+    sampler = AliasSampler(frequencies, config.paths.seed, local)
+    return sampled_variants.SampledSoftmax(model, rows, sampler, count, log_q)
 
 
 def _frequencies(settings: LossConfig, items: Items) -> np.ndarray:

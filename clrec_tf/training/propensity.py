@@ -1,13 +1,12 @@
 """The first stage of inverse propensity weighting: fits q̂ on what was shown, before the training, and reports what the
 weights are worth."""
-import itertools
-
 from absl import logging
 import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.errors import UserError
 from clrec_tf.losses import ipw
 from clrec_tf.models import propensity as models
@@ -37,11 +36,12 @@ def fit(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest
     if settings.propensity_data == "impressions":
         exposures = np.array(read_exposures(config.paths.data_dir, manifest, "--loss=ipw"))
     else:
-        exposures = np.concatenate([pairs(batch) for batch in batches])
-        level = logging.WARNING if settings.propensity == "softmax" else logging.INFO
-        logging.log(level, "--propensity_data=clicks: q̂ is fitted on clicks, which hold what users want as well as what "
-                    "they were shown%s", "; a model that predicts clicks well cancels the signal, and --propensity=softmax "
-                    "is one: use popularity or category" if level == logging.WARNING else "")
+        exposures = clicked(config, manifest, batches)
+        logging.info("--propensity_data=clicks: q̂ is fitted on clicks, which hold what users want as well as what they "
+                     "were shown")
+        if settings.propensity == "softmax":
+            logging.warning("--propensity=softmax predicts clicks well when fitted on them, which cancels the signal: "
+                            "use popularity or category")
     model = _fit(config, schema, manifest, exposures)
 
     def propensity(batch):
@@ -55,19 +55,35 @@ def fit(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest
 def pairs(batch) -> np.ndarray:
     """(last click, target) [n,2] of the rows that count."""
     after = tf.gather(batch["history"][:, :, 0], tf.maximum(batch["length"] - 1, 0), batch_dims=1)
-    return tf.boolean_mask(tf.stack([after, batch["target"][:, 0]], axis=1), batch["weight"] > 0).numpy().astype(np.int32)
+    found = tf.boolean_mask(tf.stack([after, batch["target"][:, 0]], axis=1), batch["weight"] > 0)
+    return found.numpy().astype(np.int32)
+
+
+def clicked(config: Config, manifest: schema_lib.Manifest, batches: tf.data.Dataset) -> np.ndarray:
+    """The pairs [n,2] of one epoch, each click once however long the training: q̂ must not depend on --epochs."""
+    train = config.train
+    plan = EpochPlan(manifest.shards["train"], train.batch_size, train.shuffle_shards, train.target_mode,
+                     config.paths.seed)
+    return _required(map(pairs, batches.take(plan.steps(0))))
 
 
 def report(propensity, batches, cap: float) -> None:
     """Logs the effective sample size of the weights of some batches, and how many are clipped."""
-    found = [propensity(batch).numpy()[batch["weight"].numpy() > 0]
-             for batch in itertools.islice(batches, REPORTED_BATCHES)]
-    weights = ipw.inverse_propensity_weights(tf.concat(found, 0), cap).numpy()
-    if not len(weights):
-        raise UserError("--loss=ipw: no training example to weight; has the data a training part?")
-    logging.info("inverse propensities of %d training examples: effective sample size %.1f %%, clipped %.1f %%, largest "
-                 "%.1f times the mean", len(weights), 100 * float(ipw.effective_sample_size(weights)) / len(weights),
+    found = [propensity(batch).numpy()[batch["weight"].numpy() > 0] for batch in batches.take(REPORTED_BATCHES)]
+    weights = ipw.inverse_propensity_weights(_required(found), cap).numpy()
+    logging.info("inverse propensities of %d training examples: effective sample size %.1f %%, clipped %.1f %%, "
+                 "largest %.1f times the mean", len(weights),
+                 100 * float(ipw.effective_sample_size(weights)) / len(weights),
                  100 * float((weights == np.float32(cap)).mean()), weights.max() / weights.mean())
+
+
+def _required(parts) -> np.ndarray:
+    """The parts joined; `UserError` where nothing is in them."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        raise UserError("--loss=ipw: no training example counts: give --epochs=1 or more, and data with training "
+                        "sequences of two clicks or more")
+    return np.concatenate(parts)
 
 
 def _fit(config, schema, manifest, exposures):
@@ -86,8 +102,8 @@ def _fit(config, schema, manifest, exposures):
         return model
     contexts, count = _contexts(config, schema, manifest)
     if count * rows > MAX_TABLE:
-        raise UserError(f"--propensity=category: {count} values times {rows} items are too large a table: name a coarser "
-                        "--propensity_feature, or use --propensity=popularity")
+        raise UserError(f"--propensity=category: {count} values times {rows} items are too large a table: name a "
+                        "coarser --propensity_feature, or use --propensity=popularity")
     return models.TablePropensity(models.by_context(contexts[after], items, count, rows), contexts)
 
 
@@ -98,10 +114,7 @@ def _contexts(config, schema, manifest):
     if name not in names:
         raise UserError(f"--propensity_feature={name}: --propensity=category needs an item feature of one value; the "
                         f"data has {', '.join(names) or 'none'}")
-    column = 1
-    for feature in schema.features:
-        if feature.name == name:
-            rows = read_items(config.paths.data_dir, schema, manifest, schema.item_width).rows
-            return rows[:, column].astype(np.int32), feature.rows
-        column += feature.width
-    raise AssertionError(name)
+    place = [feature.name for feature in schema.features].index(name)
+    column = 1 + sum(feature.width for feature in schema.features[:place])
+    rows = read_items(config.paths.data_dir, schema, manifest, schema.item_width).rows
+    return rows[:, column].astype(np.int32), schema.features[place].rows
