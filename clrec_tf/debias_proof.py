@@ -4,7 +4,8 @@
   python -m clrec_tf.debias_proof --parts=stochastic --mask_hits     (a planted defect: must fail)
 
 closed_forms: the exact optimum of every loss in worlds whose exposure and relevance are known. stochastic: the same
-losses and queue that models train with, trained on a table, beside their closed forms. Another --seed makes other
+losses and queue that models train with, trained on a table, beside their closed forms. end_to_end: towers trained from
+the logs of larger worlds, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). Another --seed makes other
 worlds and draws, and must come to the same verdicts. Exit code 1: a check failed."""
 import dataclasses
 import os
@@ -17,6 +18,7 @@ from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import save_json
 from clrec_tf.debias import checks as table_checks
+from clrec_tf.debias import end_to_end
 from clrec_tf.debias import stochastic
 from clrec_tf.debias import table
 from clrec_tf.errors import UserError
@@ -49,8 +51,30 @@ def trained(config: Config):
     return rows, checks
 
 
+def towers(config: Config):
+    """Trains towers on generated logs and prints them beside the truth; (rows, checks)."""
+    rows, checks = end_to_end.run(config)
+    length = config.evaluate.list_length
+    figures = {f"aggregate_diversity@{length}/full": 0, f"popularity_index@{length}/full": 3, "hr@50/full": 4,
+               f"oracle_recall@{length}": 5, f"ctr@{length}": 4, "kl_oracle": 3}
+    cases = dict.fromkeys((row["world"], row["model"]) for row in rows)
+    seeds = {case: [row for row in rows if (row["world"], row["model"]) == case] for case in cases}
+    print_table(("world", "model", "seeds", *figures),
+                [(*case, str(len(of)), *(spread([row[name] for row in of if name in row], digits)
+                                         for name, digits in figures.items())) for case, of in seeds.items()], names=2)
+    return rows, checks
+
+
+def spread(values: list, digits: int) -> str:
+    """The mean, and in brackets the least and the largest where there are several."""
+    if not values:
+        return ""
+    between = f" ({decimals(min(values), digits)}–{decimals(max(values), digits)})" if len(values) > 1 else ""
+    return decimals(np.mean(values), digits) + between
+
+
 # Each prints its table and returns (rows, checks).
-PARTS = {"closed_forms": closed_forms, "stochastic": trained}
+PARTS = {"closed_forms": closed_forms, "stochastic": trained, "end_to_end": towers}
 
 
 def decimals(value: float, digits: int = 3) -> str:
@@ -111,4 +135,5 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "proof", "benchmark"), usage=__doc__)
+    command_line.run(main, uses=("paths", "proof", "benchmark", "exposure_world", "model", "loss", "train", "evaluate"),
+                     usage=__doc__)

@@ -7,8 +7,7 @@ from matplotlib.ticker import PercentFormatter
 from clrec_tf.evaluation.report import MOST_POPULAR
 
 HISTOGRAM_FILE = "degree_histogram.png"
-_COLOURS = ("#9aa5b1", "#0b6e99", "#e07a3f")  # truth, model, most popular: apart in grey scale as well
-_BAR_WIDTH = 0.28
+_COLOURS = ("#9aa5b1", "#0b6e99", "#e07a3f", "#3d3d3d")  # truth, then models: apart in grey scale as well
 
 
 def save_degree_histogram(workdir: str, result: dict, model_name: str = "model") -> str:
@@ -26,13 +25,26 @@ def save_degree_histogram(workdir: str, result: dict, model_name: str = "model")
     length = ours.split("@")[1]
     series = {"training clicks (truth)": "truth/degree_histogram/", f"{model_name}, top {length}": f"{ours}/full/",
               f"most popular, top {length}": f"{MOST_POPULAR}{ours}/full/"}
+    return draw_degree_histogram(
+        os.path.join(workdir, HISTOGRAM_FILE), {label: (result, prefix) for label, prefix in series.items()},
+        f"Recommendations by popularity ({result['split']}, {result['users']:,} users, full ranking)")
+
+
+def draw_degree_histogram(path: str, series: dict, title: str) -> str:
+    """Draws up to four series of shares by bucket of popularity side by side, and returns the path of the PNG.
+
+    Args:
+      path: of the PNG.
+      series: label -> (metrics, prefix of the names of its buckets).
+      title: of the picture.
+    """
     figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    for place, ((label, prefix), colour) in enumerate(zip(series.items(), _COLOURS)):
+    axes, width = figure.add_subplot(), 0.84 / len(series)
+    for place, ((label, (result, prefix)), colour) in enumerate(zip(series.items(), _COLOURS)):
         totals = _buckets(result, prefix)
         shares = [total / max(sum(totals), 1) for total in totals]
-        centres = [bucket + (place - 1) * _BAR_WIDTH for bucket in range(len(shares))]
-        axes.bar(centres, shares, _BAR_WIDTH, label=label, color=colour)
+        centres = [bucket + (place - (len(series) - 1) / 2) * width for bucket in range(len(shares))]
+        axes.bar(centres, shares, width, label=label, color=colour)
     axes.set_xticks(range(len(totals)), [_bucket_name(bucket) for bucket in range(len(totals))])
     axes.set_xlabel("clicks of the item in training: from this count to below the next")
     axes.set_ylabel("share of clicks or recommendations")
@@ -41,8 +53,8 @@ def save_degree_histogram(workdir: str, result: dict, model_name: str = "model")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    axes.set_title(f"Recommendations by popularity ({result['split']}, {result['users']:,} users, full ranking)")
-    return _save(figure, os.path.join(workdir, HISTOGRAM_FILE))
+    axes.set_title(title)
+    return _save(figure, path)
 
 
 def _buckets(result, prefix):

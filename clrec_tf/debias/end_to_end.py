@@ -1,0 +1,166 @@
+"""From the log of a generated world to trained towers and back to its truth: prepare, train, evaluate, with every loss
+over equal encoders and equal numbers of negatives, in a biased and in an unbiased world."""
+import dataclasses
+import os
+
+from absl import logging
+
+from clrec_tf.benchmarks.children import in_child
+from clrec_tf.config import Config
+from clrec_tf.config import require
+from clrec_tf.data.schema import load_json
+from clrec_tf.data.schema import save_json
+from clrec_tf.debias import world_logs
+from clrec_tf.debias.checks import Check
+from clrec_tf.debias.oracle_metrics import Judge
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation import protocols
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.examples import read_catalogue
+from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.evaluation.figures import draw_degree_histogram
+from clrec_tf.evaluation.report import MOST_POPULAR
+from clrec_tf.evaluation.report import evaluate_scorer
+from clrec_tf.exposure_world import write_world
+from clrec_tf.prepare import prepare
+from clrec_tf.train import train
+from clrec_tf.training.restore import load_trained
+
+CLREC, SOFTMAX, ORACLE, POPULAR = "clrec", "sampled_softmax", "oracle", "most_popular"
+COMPARED = {CLREC: dict(loss="contrastive"), SOFTMAX: dict(loss="sampled_softmax")}
+# Beside these in the first repetition of the biased world (paper, Table 2, and what the queue can be fed with).
+FURTHER = {
+    "clrec_beta_.75": dict(loss="contrastive", debias_beta=0.75),
+    "clrec_impressions": dict(loss="contrastive", negatives="impressions"),
+    "ipw": dict(loss="ipw", propensity="popularity"),
+    "shared_negative_sampling": dict(loss="shared_negative_sampling"),
+    "negative_sampling": dict(loss="negative_sampling", num_negatives=16),
+}
+BIASED, UNBIASED = "biased", "unbiased"
+RESULT_FILE, PICTURE_FILE = "against_truth.json", "degree_histogram_{}.png"
+DIVERSITY_GAIN, POPULARITY_LEFT, VANISHED = 1.5, 0.5, 0.25
+
+
+def run(config: Config) -> tuple[list[dict], list[Check]]:
+    """All trainings that are not done yet, and what came of all of them.
+
+    Args:
+      config: `exposure_world` is the biased world, the unbiased one differs in its policy only; `model` and `train` hold
+        for every loss; worlds, data and runs are kept in --workdir, so that an interrupted proof goes on.
+
+    Returns:
+      (a row for each world, repetition and model; checks).
+    """
+    require(config.paths.workdir, "workdir", "the end-to-end proof keeps its worlds and runs there")
+    if config.model.queue == "in_batch":
+        raise UserError("--queue=in_batch: the end-to-end proof compares a queue with as many sampled negatives; use "
+                        "cached or raw")
+    rows = []
+    for repetition in range(config.proof.repetitions):
+        for world in (BIASED, UNBIASED):
+            losses = {**COMPARED, **(FURTHER if (world, repetition) == (BIASED, 0) else {})}
+            rows += compare(config, world, config.paths.seed + repetition, losses)
+        picture(config, rows, config.paths.seed + repetition)
+    return rows, checks(rows, config.evaluate.list_length)
+
+
+def compare(config: Config, world: str, seed: int, losses: dict) -> list[dict]:
+    """One world of one seed: rows of the oracle, most-popular and each loss."""
+    folder = os.path.join(config.paths.workdir, f"{world}_{seed}")
+    policy = dict(exposure_policy="uniform") if world == UNBIASED else {}
+    config = dataclasses.replace(
+        config, paths=dataclasses.replace(config.paths, seed=seed, data_dir=os.path.join(folder, "data")),
+        exposure_world=dataclasses.replace(config.exposure_world, world_dir=os.path.join(folder, "world"), **policy))
+    config = prepared(config)
+    rows = []
+    for name, settings in losses.items():
+        workdir = os.path.join(folder, name)
+        path = os.path.join(workdir, RESULT_FILE)
+        if not os.path.exists(path):
+            logging.info("%s world, seed %d: %s", world, seed, name)
+            in_child(train_and_measure, dataclasses.replace(
+                config, paths=dataclasses.replace(config.paths, workdir=workdir),
+                loss=dataclasses.replace(config.loss, **settings)))
+        found = load_json(path, "run the proof again", "delete it and run the proof again")
+        if not rows:
+            rows += [dict(world=world, seed=seed, model=ORACLE, **found["oracle"]),
+                     dict(world=world, seed=seed, model=POPULAR, **found["most_popular"])]
+        rows.append(dict(world=world, seed=seed, model=name, **found["model"]))
+    return rows
+
+
+def prepared(config: Config) -> Config:
+    """Writes and prepares the world unless that is done; the settings with which it was prepared."""
+    folder = config.exposure_world.world_dir
+    if not os.path.exists(folder):
+        write_world(config)
+    config = dataclasses.replace(config, prepare=dataclasses.replace(
+        config.prepare, format="columns", input=os.path.join(folder, world_logs.CLICKS_FILE),
+        impressions=os.path.join(folder, world_logs.IMPRESSIONS_FILE),
+        item_features=os.path.join(folder, world_logs.ITEMS_FILE), feature_columns=("category", "seller", "gender")))
+    prepare(config)
+    return config
+
+
+def train_and_measure(config: Config) -> None:
+    """Trains one model and writes RESULT_FILE to its --workdir.
+
+    Raises:
+      UserError: the training was stopped by a signal; the same command goes on with it.
+    """
+    if train(config):
+        raise UserError(f"the training in --workdir={config.paths.workdir} was stopped; run the same command to go on")
+    save_json(os.path.join(config.paths.workdir, RESULT_FILE), against_truth(config))
+
+
+def against_truth(config: Config) -> dict[str, dict]:
+    """Figures of the trained model, of the oracle and of most-popular: on held-out clicks and against the truth."""
+    trained = load_trained(config, config.evaluate.eval_checkpoint)
+    data_dir, length = config.paths.data_dir, config.evaluate.list_length
+    catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    users = read_evaluation_set(data_dir, "test", trained.schema, trained.manifest, config.evaluate.max_users,
+                                config.paths.seed)
+    judge = Judge(world_logs.load_truth(config.exposure_world.world_dir), users, catalogue.original_ids)
+    encoder = Encoder(trained.model, trained.model_config.max_history)
+    cosines = protocols.vector_scorer(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows))
+    scorers = dict(model=cosines, oracle=judge.oracle_scorer(), most_popular=protocols.most_popular_scorer(catalogue.counts))
+    result = {}
+    for name, scorer in scorers.items():
+        lists = protocols.rank_targets(scorer, users, len(catalogue.counts), full=False, list_length=length,
+                                       filter_seen=config.evaluate.filter_seen).lists
+        figures = evaluate_scorer(scorer, users, catalogue.counts, config.evaluate, config.paths.seed,
+                                  candidate_sets=("full",))
+        result[name] = judge.of_lists(lists) | {
+            figure: value for figure, value in figures.items() if not figure.startswith(MOST_POPULAR)}
+    temperature = trained.model.temperature
+    result["model"]["kl_oracle"] = judge.divergence(lambda start, stop: cosines(start, stop) / temperature)
+    return result
+
+
+def picture(config: Config, rows: list[dict], seed: int) -> None:
+    """Where the clicks of the biased log and the recommendations of both losses go, by popularity of the item."""
+    by_model = {row["model"]: row for row in rows if (row["world"], row["seed"]) == (BIASED, seed)}
+    length = config.evaluate.list_length
+    series = {"training clicks (log)": (by_model[CLREC], "truth/degree_histogram/")}
+    series |= {f"{name}, top {length}": (by_model[name], f"degree_histogram@{length}/full/")
+               for name in (SOFTMAX, CLREC, ORACLE)}
+    draw_degree_histogram(os.path.join(config.paths.workdir, PICTURE_FILE.format(seed)), series,
+                          f"Recommendations by popularity, world of seed {seed}")
+
+
+def checks(rows: list[dict], length: int) -> list[Check]:
+    """CLRec against sampled softmax, in each repetition."""
+    figures = {(row["world"], row["seed"], row["model"]): row for row in rows}
+    found = []
+    for seed in sorted({row["seed"] for row in rows}):
+        ratio = lambda world, name, seed=seed: (
+            figures[world, seed, CLREC][name] / figures[world, seed, SOFTMAX][name])
+        diversity, popularity = f"aggregate_diversity@{length}/full", f"popularity_index@{length}/full"
+        gaps = {name: abs(ratio(UNBIASED, name) - 1) / abs(ratio(BIASED, name) - 1) for name in (diversity, popularity)}
+        made = [Check("aggregate diversity, CLRec over sampled softmax", ratio(BIASED, diversity), ">", DIVERSITY_GAIN),
+                Check("popularity index, CLRec over sampled softmax", ratio(BIASED, popularity), "<", POPULARITY_LEFT),
+                Check("oracle recall, CLRec over sampled softmax", ratio(BIASED, f"oracle_recall@{length}"), ">", 1),
+                *(Check(f"gap in {name} without bias, over that with bias", gap, "<", VANISHED)
+                  for name, gap in gaps.items())]
+        found += [dataclasses.replace(check, name=f"end to end, seed {seed}: {check.name}") for check in made]
+    return found
