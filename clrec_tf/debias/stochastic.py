@@ -54,4 +54,4 @@ def logged_weights(seed: int) -> Check:
     share = float(ipw.effective_sample_size(weights)) / int(clicked.sum())
     exact = measures.effective_share(1 / world.exposure, world.context_share[:, None] * world.clicks)
     return Check(f"IPW in {LOGGED_WORLD}: effective sample size on {IMPRESSIONS:,} impressions, relative error",
-                 abs(share / exact - 1), "<", 0.2)
+                 abs(share / exact - 1), "<", 0.05)
