@@ -311,9 +311,32 @@ class ExposureWorldConfig(_Checked):
         "favours other intents by as much.", lower=0.0, upper=0.95)
 
 
+@dataclasses.dataclass(frozen=True)
+class RandomisedConfig(_Checked):
+    """Training on a self-selected part, evaluation on a part whose exposure was uniformly random."""
+    selected_ratings: str = setting("", "File of the ratings of self-selected items, trained on; --ratings_form.")
+    random_ratings: str = setting("",
+        "File of the ratings of items drawn uniformly, evaluated on; pairs of --selected_ratings are dropped.")
+    ratings_form: str = setting("auto",
+        "matrix: a row of numbers per user, a column per item, 0 = missing. triples: lines of user, item, rating, with "
+        "or without a header. auto: triples if the name ends in .csv or .tsv (also .gz).",
+        choices=("auto", "matrix", "triples"))
+    click_rating: float = setting(4.0, "A rating of at least this is a click.")
+    propensity_matrix: str = setting("",
+        "Matrix file, users by items, of the propensities of --selected_ratings, for the loss ipw (empty: no ipw).")
+    item_vectors: str = setting("", "Matrix file, items by width, of dense item vectors (empty: ids alone).")
+    randomised_losses: tuple[str, ...] = setting((),
+        "Losses compared, of: mle, sampled_softmax, ipw, ipw_popularity, clrec, clrec_beta_.75, clrec_beta_.5, "
+        "clrec_impressions (default: all).")
+    randomised_seeds: int = setting(5, "Seeds, from --seed on, that every loss is trained with.", lower=1)
+    epochs_tried: tuple[str, ...] = setting(("5", "10", "20", "40", "80"),
+        "Numbers of epochs of which all losses take the one with which mle ranks held-out training clicks best "
+        "(empty: --epochs).")
+
+
 SECTIONS = dict(paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
                 evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig,
-                proof=ProofConfig, exposure_world=ExposureWorldConfig)
+                proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,6 +354,7 @@ class Config:
     benchmark: BenchmarkConfig = BenchmarkConfig()
     exposure_world: ExposureWorldConfig = ExposureWorldConfig()
     proof: ProofConfig = ProofConfig()
+    randomised: RandomisedConfig = RandomisedConfig()
 
     def __post_init__(self):
         if self.model.queue != "in_batch" and self.model.queue_size < self.train.batch_size:
