@@ -3,6 +3,7 @@ import dataclasses
 import datetime
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -114,9 +115,11 @@ def test_catalogue(large):
     assert np.var(items.taste) == pytest.approx(0.25, abs=SIGMAS * 0.25 * np.sqrt(2 / 400))
     within = np.mean([np.var(items.taste[items.seller == seller], axis=0, ddof=1) for seller in set(items.seller)])
     assert within == pytest.approx(0.125, abs=SIGMAS * 0.125 * np.sqrt(2 / 7600))
-    means = [items.taste[items.gender == gender, 0].mean() for gender in range(3)]
-    assert means[0] < -0.25 < means[1] < 0.25 < means[2]
+    assert items.gender.tolist() == [0 if first < -0.25 else 1 if first < 0.25 else 2 for first in items.taste[:, 0]]
     assert (items.quality == 0).all()
+    # Popularity has nothing to do with an item's number: a rank correlation's standard error is 1/√(V−1).
+    correlation = np.corrcoef(np.arange(2000), np.argsort(np.argsort(items.popularity)))[0, 1]
+    assert abs(correlation) < SIGMAS / np.sqrt(1999)
 
 
 # Visits
@@ -181,6 +184,16 @@ def test_intents_follow_the_preference_of_the_kind(large):
     switches = np.flatnonzero(~first[1:] & (intent[1:] != intent[:-1]))
     assert_frequencies(np.bincount(intent[switches + 1][intent[switches] == 0], minlength=8), moves[0])
     assert_frequencies(np.bincount(intent[switches + 1][intent[switches] == 7], minlength=8), moves[7])
+
+
+def test_first_intents_are_stationary_by_hand():
+    """Preferences 1.6 and .4 of 8 intents: π ∝ 1.6·(8 − 1.6) = 10.24 and .4·(8 − .4) = 3.04, for both kinds."""
+    weekend_type = np.arange(40_000) % 2 == 1
+    visits = visits_lib.make_visits(np.random.default_rng(0), weekend_type, 2, 1, 0.6)
+    first = np.diff(visits.user, prepend=-1) != 0
+    favoured = ((visits.intent >= 4) == weekend_type[visits.user])[first]
+    expected = 10.24 / (10.24 + 3.04)
+    assert favoured.mean() == pytest.approx(expected, abs=SIGMAS * np.sqrt(expected * (1 - expected) / first.sum()))
 
 
 def test_weekends_have_other_types_and_intents(large):
@@ -324,10 +337,36 @@ def test_forms_and_clicks_among_impressions(small):
     truth = world_logs.load_truth(small)
     assert truth.item_ids.tolist() == items["item_id"].to_list()
     assert [f"c{intent + 1}" for intent in truth.item_intent] == items["category"].str.split(".").list.first().to_list()
-    facts = json.loads(open(os.path.join(small, "world.json"), encoding="utf-8").read())
+    sellers = sequential_world.generate(ExposureWorldConfig(**SMALL), 0).catalogue.seller
+    assert items["seller"].to_list() == [f"s{seller + 1}" for seller in sellers]
+
+
+def pairwise_gini(counts):
+    """Mean absolute difference over twice the mean."""
+    return np.abs(np.subtract.outer(counts, counts)).mean() / (2 * np.mean(counts))
+
+
+def test_facts(small):
+    """world.json against the files."""
+    impressions, clicks, items = frames(small)
+    facts = json.loads(pathlib.Path(small, "world.json").read_text(encoding="utf-8"))
+    truth = world_logs.load_truth(small)
     assert facts["clicks"] == len(clicks) and facts["impressions"] == len(impressions)
     assert facts["settings"]["exposure_policy"] == "personal" and facts["users"] == len(truth.user_type) == 400
     assert facts["impressions_per_click"] == pytest.approx(len(impressions) / len(clicks), abs=1e-3)
+    for name, log in (("gini_exposure", impressions), ("gini_clicks", clicks)):
+        counts = items.join(log.group_by("item_id").len(), on="item_id", how="left")["len"].fill_null(0).to_numpy()
+        assert facts[name] == pytest.approx(pairwise_gini(counts.astype(float)), abs=1e-5)
+    # Nearly all visits end with a click, so shares of visits are nearly those of clicks.
+    assert facts["visits_with_click"] == pytest.approx(len(clicks) / facts["visits"])
+    assert facts["visits_with_click"] > 0.99
+    context = truth.contexts_at(clicks["user_id"].to_numpy(), clicks["timestamp"].to_numpy())
+    weekend = (clicks["timestamp"].to_numpy() - START) // DAY % 7 >= 5
+    assert facts["visits_at_weekends"] == pytest.approx(weekend.mean(), abs=0.01)
+    for name, mask in (("weekend_types", truth.context_type[context] == 1),
+                       ("weekend_intents", truth.context_intent[context] >= 4)):
+        assert facts[name]["weekday_visits"] == pytest.approx(mask[~weekend].mean(), abs=0.01)
+        assert facts[name]["weekend_visits"] == pytest.approx(mask[weekend].mean(), abs=0.01)
 
 
 def test_truth_knows_the_context_of_every_click(small):
@@ -346,6 +385,19 @@ def test_truth_knows_the_context_of_every_click(small):
                          (1, truth.click_timestamp[0] * 1000)):
         with pytest.raises(DataError, match=f"user {user} has no click at timestamp {second}"):
             truth.contexts_at([1, user], [truth.click_timestamp[0], second])
+
+
+def test_contexts_at_the_ends_of_the_log(small):
+    """The last second of one user and the first of the next, and a single click in all."""
+    truth = world_logs.load_truth(small)
+    few = dataclasses.replace(truth, click_user=np.array([1, 1, 2, 3]), click_timestamp=np.array([100, 109, 100, 105]),
+                              click_context=np.array([5, 6, 7, 8]))
+    assert few.contexts_at([3, 2, 1, 1], [105, 100, 109, 100]).tolist() == [8, 7, 6, 5]
+    for user, second in ((2, 109), (2, 110), (1, 99), (3, 100), (3, 109), (4, 105)):
+        with pytest.raises(DataError, match=f"user {user} has no click at timestamp {second} "):
+            few.contexts_at([user], [second])
+    one = dataclasses.replace(few, click_user=np.array([2]), click_timestamp=np.array([7]), click_context=np.array([1]))
+    assert one.contexts_at([2, 2], [7, 7]).tolist() == [1, 1]
 
 
 def test_oracle_and_click_distribution(small):
@@ -424,9 +476,15 @@ def test_a_world_without_a_click(tmp_path):
     assert set(errors) == {"--exposure_users=1 with --exposure_visits=1 made no click: raise them"}
 
 
-def test_a_folder_is_asked_for():
+def test_a_folder_is_asked_for_and_may_be_an_empty_one(tmp_path):
     with pytest.raises(UserError, match="--world_dir is not set"):
         write("")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="file exists already"):
+        write(tmp_path / "file", **TINY)
+    (tmp_path / "empty").mkdir()
+    assert sorted(os.listdir(write(tmp_path / "empty", **TINY))) == FILES
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_sizes():
@@ -448,9 +506,10 @@ def damaged(arrays, name, change):
     ("relevance", lambda a: a.__setitem__((0, 0), 1.0), "relevance is not everywhere between 0 and 1"),
     ("exposure", lambda a: a.__setitem__((0, 0), 0.5), "exposure is no distribution"),
     ("exposure", lambda a: a.__setitem__((0, 0), np.nan), "exposure is no distribution"),
+    ("exposure", lambda a: a.__setitem__((0, slice(2)), [-a[0, 0], a[0, 1] + 2 * a[0, 0]]), "no distribution in each"),
     ("click_context", lambda a: a.__setitem__(0, 16), r"click_context .* not everywhere in \[0, 16\)"),
     ("click_context", lambda a: a[1:], "click_context has shape"),
-    ("click_user", lambda a: a[::-1], "not in the order of user and time"),
+    ("click_user", lambda a: a.__setitem__(a == 1, 10 ** 6), "not in the order of user and time"),
     ("click_timestamp", lambda a: a.__setitem__(1, a[0]), "not in the order of user and time"),
     ("item_ids", lambda a: a.astype(object), "damaged or of another version"),
 ))

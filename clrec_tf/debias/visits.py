@@ -47,7 +47,7 @@ def make_visits(rng: np.random.Generator, is_weekend_type: np.ndarray, visits: i
     own_time = np.cumsum(rng.exponential(mean_gap, (len(is_weekend_type), columns)), axis=1)
     weekend_rate = np.where(is_weekend_type, 1 + weekend_shift, 1 - weekend_shift)
     seconds = FIRST_SECOND + _spaced(clock(own_time, weekend_rate[:, None]).astype(np.int64))
-    kept = (own_time < weeks * WEEK) & (seconds + LONGEST_VISIT <= FIRST_SECOND + weeks * WEEK)
+    kept = seconds + LONGEST_VISIT <= FIRST_SECOND + weeks * WEEK
     intent = _intents(rng, np.diff(seconds) * (MEAN_GAP / mean_gap), intent_preference(is_weekend_type, weekend_shift))
     return Visits(np.nonzero(kept)[0], seconds[kept], intent[kept])
 

@@ -68,7 +68,7 @@ class Truth:
         # All time stamps lie in one range, so that user and time make one ascending key.
         start, span = self.click_timestamp.min(), np.ptp(self.click_timestamp) + 1
         place = np.searchsorted(self.click_user * span + self.click_timestamp - start,
-                                user_id * span + np.clip(timestamp - start, 0, span - 1))
+                                user_id * span + timestamp - start)
         place = np.minimum(place, len(self.click_user) - 1)
         wrong = np.flatnonzero((self.click_user[place] != user_id) | (self.click_timestamp[place] != timestamp))
         if len(wrong):
