@@ -24,6 +24,7 @@ def proof(*arguments):
                           cwd=ROOT, timeout=600)
 
 
+@pytest.mark.slow
 def test_the_proof_holds(tmp_path):
     result = proof(f"--json={tmp_path}/proof.json")
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
@@ -46,6 +47,7 @@ def test_the_proof_holds(tmp_path):
         assert abs(trained[loss]["kl_oracle"] - expected) < max(.002, .02 * expected)
 
 
+@pytest.mark.slow
 def test_masked_hits_fail_the_proof(tmp_path):
     result = proof("--parts=stochastic", "--mask_hits", f"--json={tmp_path}/proof.json")
     assert result.returncode == 1, result.stderr[-2000:]

@@ -112,6 +112,20 @@ def test_click_queue_reaches_p_over_p_d_unless_hits_are_masked(mask_hits):
     assert (kl > stochastic.MISSED) if mask_hits else (kl < stochastic.REACHED)
 
 
+@pytest.mark.parametrize("kind", ["clicks", "impressions"])
+def test_a_loss_sees_a_full_queue_that_this_steps_items_have_entered(kind):
+    """So that a positive is in its own denominator once. With Q = 640 no divergence would tell; SPEC A11, A12."""
+    def probe(step):
+        assert step.queued.shape == (tabular.QUEUE,) and step.slots.shape == (tabular.BATCH,)
+        if kind == "clicks":
+            tf.debugging.assert_equal(tf.gather(step.queued, step.slots), step.positives)
+        # Item 0, which is also what an empty slot holds, is a fifth to a fourth of what is clicked or shown.
+        tf.debugging.assert_less(tf.math.count_nonzero(step.queued == 0), tf.constant(tabular.QUEUE // 2, tf.int64))
+        return step.positive_logits
+
+    tabular.TableTrainer(WORLD, probe, kind, seed=0, steps=10).train()
+
+
 def test_training_averages_the_last_steps_only():
     """Of ten steps, three; the rate falls linearly from .1 toward .0001."""
     def toward_item_0(step):
