@@ -78,7 +78,9 @@ class SoftmaxPropensity(tf.Module):
 
     def fit(self, after: np.ndarray, items: np.ndarray) -> float:
         """Maximum likelihood on exposures [N], [N], by `SOFTMAX_STEPS` steps of Adam; returns the last mean loss."""
-        optimizer = tf.keras.optimizers.Adam(LEARNING_RATE, jit_compile=False)
+        # Down to 0, or the noise of the last steps would stay in q̂, and in the weights 1/q̂.
+        rate = tf.keras.optimizers.schedules.PolynomialDecay(LEARNING_RATE, SOFTMAX_STEPS, 0.0)
+        optimizer = tf.keras.optimizers.Adam(rate, jit_compile=False)
         variables = [self._contexts, self._items, self._bias]
         optimizer.build(variables)
         after, items = tf.constant(after, tf.int32), tf.constant(items, tf.int32)
