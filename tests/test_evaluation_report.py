@@ -120,6 +120,34 @@ def test_five_next_clicks_are_looked_for_where_there_are_five():
     assert result["recall5@50/full"] == 1 and result["recall@1/full"] == (1 / 5 + 0) / 2
 
 
+@pytest.mark.parametrize("filter_seen, repeated_rank", [(True, 1), (False, 3)])
+def test_new_and_repeated_next_clicks_are_told_apart(filter_seen, repeated_rank):
+    # Item i of 8 scores −i. Users: 0 and 1 click 4 and 3, new to them (the filter takes 1 and 2 away from user 1); 2
+    # clicks 3 again, after 1, 2 and 3; 3 clicks an unknown item.
+    histories, targets = [[8], [1, 2], [1, 2, 3], [5]], [4, 3, 3, 0]
+    users = EvaluationSet(np.arange(4), np.concatenate(histories), np.array([0, 1, 3, 6, 7]), np.array(targets),
+                          np.arange(5))
+    scores = np.tile(-np.arange(8.0), (4, 1))
+    result = report.evaluate_scorer(lambda start, stop: scores[start:stop], users, np.ones(8),
+                                    EvaluateConfig(ks=("1", "3", "4"), filter_seen=filter_seen, list_length=3), 0)
+    assert result["repeated_targets"] == 1 / 4
+    new_ranks = [4, 1 if filter_seen else 3, np.inf]
+    for k in (1, 3, 4):
+        new, repeated = sum(rank <= k for rank in new_ranks) / 3, float(repeated_rank <= k)
+        assert (result[f"hr@{k}/full/new"], result[f"hr@{k}/full/repeated"]) == (new, repeated)
+        assert result[f"hr@{k}/full"] == pytest.approx((3 * new + repeated) / 4)
+        assert result[f"hr@{k}/full/repeated/low"] == result[f"hr@{k}/full/repeated/high"] == repeated
+        assert result[f"hr@{k}/full/new/low"] <= new <= result[f"hr@{k}/full/new/high"]
+    table = report.metrics_table(result)
+    assert "\nhr@3/full/new " in table and "\nhr@3/full/repeated " in table
+    assert "most_popular/hr@3/full/repeated" in result
+
+
+def test_a_group_without_users_has_no_figure(users):
+    result = evaluate_oracle(users)
+    assert result["hr@10/full/new"] == result["hr@10/full"] == 0.75 and "hr@10/full/repeated" not in result
+
+
 def test_table_lines_up_the_model_with_most_popular(users):
     result = evaluate_oracle(users)
     lines = report.metrics_table(result, "CLRec").splitlines()

@@ -4,7 +4,8 @@ Candidate sets:
   full        every item of the catalogue; with `filter_seen` without the items of the user's history. A target stays a
               candidate even where the user clicked it before, so that a repeated click can be a hit; such a target
               meets fewer rivals of its own kind than at serving, where it would be filtered. Lists never see the
-              targets: `filter_seen` removes the whole history from them.
+              targets: `filter_seen` removes the whole history from them. `report` gives the hit rates of users whose
+              next click is new to them apart from those whose next click is repeated.
   pop100, uniform100   the next click and 100 negatives, see `sampled_negatives.py`.
 
 A scorer is a function `score_chunk(start, stop) -> float [stop-start,V]`: scores of users start..stop-1 for items

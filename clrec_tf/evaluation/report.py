@@ -3,6 +3,11 @@
 Names: `hr@10/full`, `recall@50/full`, `ndcg@10/pop100`, `mrr/uniform100`, `aggregate_diversity@10/full`; the same with
 `most_popular/` in front for the most-popular recommender under the same protocol, and with `/low` and `/high` behind
 for the 95 % bootstrap interval over users. HR, NDCG and MRR rank a user's next click; recall looks at all targets.
+
+`hr@10/full/new` and `hr@10/full/repeated` are `hr@10/full` of the users whose next click is on an item that is new to
+them, or that their history holds; `repeated_targets` is the share of the latter. A system that leaves seen items out of
+its lists serves the former: under the seen filter a repeated target stays a candidate while its rivals of the same kind
+are gone. Clicks outside the vocabulary count as new, and a group without users has no figure.
 """
 import os
 from typing import Optional, Sequence
@@ -89,7 +94,7 @@ def _cutoffs(ks):
 
 def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
     """Means over users of the ranking metrics of every candidate set, with bootstrap intervals if a seed is given."""
-    per_user, some_users = {}, {}
+    per_user, some_users, groups = {}, {}, []
     targets, splits = evaluation_set.target_ids, evaluation_set.target_splits
     for name, counts in ranked.counts.items():
         next_click = splits[:-1] if name == "full" else slice(None)
@@ -101,13 +106,23 @@ def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
             arguments = counts.better, counts.tied, targets, splits
             per_user |= {f"recall@{k}/full": metrics.recall(*arguments, k) for k in cutoffs}
             some_users["recall5@50/full"] = metrics.recall_of_next(*arguments, 50)
-    result = {name: float(values.mean()) for name, values in per_user.items()}
+            groups = [{f"hr@{k}/full/{group}": per_user[f"hr@{k}/full"][users] for k in cutoffs}
+                      for group, users in _groups(evaluation_set).items() if users.any()]
+    result = {name: float(values.mean()) for part in (per_user, *groups) for name, values in part.items()}
     result |= {name: float(values.mean()) for name, values in some_users.items() if len(values)}
-    if interval_seed is not None:
-        bounds = metrics.bootstrap_interval(np.stack(list(per_user.values()), axis=1), interval_seed)
-        for name, low, high in zip(per_user, *bounds):
+    for part in () if interval_seed is None else (per_user, *groups):
+        bounds = metrics.bootstrap_interval(np.stack(list(part.values()), axis=1), interval_seed)
+        for name, low, high in zip(part, *bounds):
             result |= {f"{name}/low": float(low), f"{name}/high": float(high)}
     return result
+
+
+def _groups(evaluation_set):
+    """Users [U] by whether the history holds the next click."""
+    rows, items = evaluation_set.history_pairs(0, evaluation_set.num_users)
+    repeated = np.zeros(evaluation_set.num_users, bool)
+    repeated[rows[items == evaluation_set.next_clicks[rows]]] = True
+    return dict(new=~repeated, repeated=repeated)
 
 
 def _facts(ranked, evaluation_set, negatives):
@@ -120,10 +135,7 @@ def _facts(ranked, evaluation_set, negatives):
         if name == "full":
             result["recall_ceiling/full"] = float(metrics.recall(
                 np.where(known, 0, np.inf), np.ones(len(known)), evaluation_set.target_ids, splits, 1).mean())
-    rows, items = evaluation_set.history_pairs(0, evaluation_set.num_users)
-    repeated = np.zeros(evaluation_set.num_users, bool)
-    repeated[rows[items == evaluation_set.next_clicks[rows]]] = True
-    result["repeated_targets"] = float(repeated.mean())
+    result["repeated_targets"] = float(_groups(evaluation_set)["repeated"].mean())
     for name, ids in negatives.items():
         result[f"users_short_of_negatives/{name}"] = int(np.count_nonzero(ids[:, -1] == 0))
     return result
