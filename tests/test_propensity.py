@@ -86,7 +86,7 @@ def test_a_planted_propensity_is_found_again():
     after = rng.integers(contexts, size=40_000)
     shown = 1 + (rng.random((40_000, 1)) > planted[after].cumsum(axis=1)).sum(axis=1)
     share = models.popularity(shown, items + 1)
-    model, again = models.SoftmaxPropensity(share, 1), models.SoftmaxPropensity(share, 1)
+    model = models.SoftmaxPropensity(share, 1)
     start = -np.mean(np.log(model(tf.constant(after), tf.constant(shown))))
     np.testing.assert_allclose(start, -np.mean(np.log(share[shown])), atol=.05)  # it begins at popularity
     loss = model.fit(after, shown)
@@ -96,9 +96,19 @@ def test_a_planted_propensity_is_found_again():
     assert np.sum(planted * np.log(planted / every)) / contexts < .001
     entropy = -np.mean(np.log(planted[after, shown - 1]))
     assert abs(loss - entropy) < .02 < start - loss
-    again.fit(after, shown)
-    np.testing.assert_array_equal(again(tf.constant(after[:50]), tf.constant(shown[:50])),
-                                  model(tf.constant(after[:50]), tf.constant(shown[:50])))
+
+
+def test_a_fit_is_a_function_of_data_and_seed(monkeypatch):
+    monkeypatch.setattr(models, "SOFTMAX_STEPS", 20)
+    rng = np.random.default_rng(0)
+    after, shown = rng.integers(4, size=500), rng.integers(1, 4, size=500)
+    found = []
+    for seed in (1, 1, 2):
+        model = models.SoftmaxPropensity(models.popularity(shown, 4), seed)
+        model.fit(after, shown)
+        found.append(model(tf.constant(after), tf.constant(shown)).numpy())
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[0] - found[2]).max() > 1e-4
 
 
 # On a data set.
@@ -149,7 +159,8 @@ def test_softmax_of_impressions_is_logged_beside_popularity(data_dir, caplog):
     np.testing.assert_allclose(found, [after_p.count(item) / len(after_p) for item in (P, Q, R)], atol=.05)
 
 
-def test_fitting_on_clicks_is_said_and_warned_of_where_the_model_is_fine(data_dir, caplog):
+def test_fitting_on_clicks_is_said_and_warned_of_where_the_model_is_fine(data_dir, caplog, monkeypatch):
+    monkeypatch.setattr(models, "SOFTMAX_STEPS", 5)
     for kind, warned in (("popularity", False), ("softmax", True)):
         caplog.clear()
         with caplog.at_level(logging.INFO):

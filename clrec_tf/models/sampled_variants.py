@@ -97,7 +97,7 @@ class TfDefaultSampledSoftmax(_Compared):
         """Batch -> [B]."""
         del handles
         size = self.rows.shape[0] - 1
-        targets = tf.maximum(batch["target"] - 1, 0)  # the sampler refuses a row of weight 0 that has none
+        targets = tf.maximum(batch["target"][:, :1] - 1, 0)  # the sampler refuses a row of weight 0 that has none
         sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
             targets, 1, min(self.num_negatives, size), True, size)
         encoded = self.model.encode(batch, tf.gather(self.rows, 1 + sampled))
