@@ -2,8 +2,8 @@
 
 A click is a rating of at least --click_rating. Each click of the self-selected part is one example: y is the click, x
 the set of the user's other clicks there, without order or time. A user of one click has no x and gives no example. A
-test user is encoded from all clicks of the self-selected part and ranks the pairs of the random part, of which those
-that were rated in the self-selected part are no more; a user without clicks has the zero vector, for whom all items tie.
+test user is encoded from all clicks of the self-selected part and ranks the pairs of the random part without those
+that were rated in the self-selected part too; a user without clicks has the zero vector, for whom all items tie.
 """
 import dataclasses
 from typing import Optional
@@ -141,7 +141,8 @@ class Training:
         sums = {name: float(value) for name, value in
                 self._call(self._iterator, tf.constant(epochs * self._steps, tf.int64)).items()}
         if sums["skipped"]:
-            raise UserError(f"{sums['skipped']:.0f} steps had a loss or gradient that is not finite: lower --learning_rate")
+            raise UserError(f"{sums['skipped']:.0f} steps had a loss or gradient that is not finite: lower "
+                            "--learning_rate")
         return sums
 
     def vectors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -205,6 +206,8 @@ def choose_epochs(config: Config, data: RatingData, clicks: Clicks, seeds) -> tu
     settings = config.randomised
     given = f"--epochs_tried={','.join(settings.epochs_tried)}"
     if not settings.epochs_tried:
+        if not config.train.epochs:
+            raise UserError("--epochs=0 trains nothing: give 1 or more, or --epochs_tried")
         return config.train.epochs, None
     try:
         tried = sorted({int(number) for number in settings.epochs_tried})
