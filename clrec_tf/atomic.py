@@ -1,5 +1,6 @@
 """Files and folders that appear whole or not at all: written under another name beside their place, then renamed."""
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -61,13 +62,52 @@ def new_file(path: str, flag: str):
             os.remove(temporary)
 
 
+def check_file_place(path: str, flag: str) -> None:
+    """`UserError` where a file can evidently not be written, before the work that is to fill it.
+
+    Args:
+      path: as the user gave it.
+      flag: name of the flag that gave it.
+    """
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise UserError(f"--{flag}={path} is a folder: give the name of a file")
+    if not os.path.isdir(folder):
+        raise UserError(f"--{flag}={path}: its folder does not exist; make it, or choose another place")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"--{flag}={path}: {folder} is not writable; change its permissions, or choose another place")
+
+
+def check_folder_place(path: str, flag: str) -> None:
+    """`UserError` where a folder can evidently neither be made nor written to. Args: see `check_file_place`."""
+    parent = os.path.abspath(path)
+    if os.path.lexists(parent) and not os.path.isdir(parent):
+        raise UserError(f"--{flag}={path} is a file, not a folder: choose another --{flag}")
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"--{flag}={path} cannot be made or written to: {parent} is not a writable folder; choose "
+                        f"another --{flag}")
+
+
 @contextlib.contextmanager
 def _write_errors(path, flag):
     try:
         yield
     except OSError as error:
-        raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): free space, or choose "
-                        "another place") from error
+        raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): "
+                        f"{_remedy(path, error.errno)}") from error
+
+
+def _remedy(path, number):
+    """What helps against an error number of the operating system."""
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "free space, or choose another place"
+    if number == errno.ENOENT:
+        return f"make the folder {os.path.dirname(path)}, or choose another place"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"change the permissions of {os.path.dirname(path)}, or choose another place"
+    return "choose another place"
 
 
 def _temporary(path):

@@ -9,6 +9,7 @@ import platform
 
 import tensorflow as tf
 
+from clrec_tf import atomic
 from clrec_tf import command_line
 from clrec_tf.benchmarks import input as input_suite
 from clrec_tf.benchmarks import losses
@@ -42,11 +43,13 @@ def benchmark(config: Config) -> dict:
       `ratios` of all of them, `versions`, `device`, and each suite's own figures under its name.
 
     Raises:
-      UserError: there is none of a name.
+      UserError: there is none of a name, or --json cannot be written.
     """
     unknown = [name for name in config.benchmark.suite if name not in SUITES]
     if unknown or not config.benchmark.suite:
         raise UserError(f"--suite={','.join(config.benchmark.suite)}: choose from {','.join(SUITES)}")
+    if config.benchmark.json:
+        atomic.check_file_place(config.benchmark.json, "json")
     set_threads(config.train)
     quiet_about_functions()
     names = dict.fromkeys(part for name in config.benchmark.suite for part in INCLUDES.get(name, (name,)))

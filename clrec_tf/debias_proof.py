@@ -8,10 +8,10 @@ losses and queue that models train with, trained on a table, beside their closed
 the logs of larger worlds, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). Another --seed makes other
 worlds and draws, and must come to the same verdicts. Exit code 1: a check failed."""
 import dataclasses
-import os
 
 import numpy as np
 
+from clrec_tf import atomic
 from clrec_tf import command_line
 from clrec_tf.benchmarks.children import quiet_about_functions
 from clrec_tf.config import Config
@@ -103,14 +103,13 @@ def prove(config: Config) -> dict:
       `rows` by part, `checks` (name, value, relation, bound, passed), whether all `passed`, and what that depends on.
 
     Raises:
-      UserError: there is no part of a name, or no folder for --json.
+      UserError: there is no part of a name, or --json cannot be written.
     """
     unknown = [name for name in config.proof.parts if name not in PARTS]
     if unknown or not config.proof.parts:
         raise UserError(f"--parts={','.join(config.proof.parts)}: choose from {','.join(PARTS)}")
-    path = config.benchmark.json
-    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise UserError(f"--json={path}: its folder does not exist; make it, or choose another place")
+    if config.benchmark.json:
+        atomic.check_file_place(config.benchmark.json, "json")
     quiet_about_functions()
     rows, checks = {}, []
     for name in dict.fromkeys(config.proof.parts):

@@ -7,6 +7,7 @@ from typing import Iterator
 
 import tqdm
 
+from clrec_tf import atomic
 from clrec_tf import command_line
 from clrec_tf.config import Config, RetrieveConfig, require
 from clrec_tf.errors import UserError
@@ -56,6 +57,8 @@ def _check(settings: RetrieveConfig):
                                  ("embeddings", settings.embeddings, (".npz",))):
         if value and not value.endswith(endings):
             raise UserError(f"--{flag}={value}: the name must end in {' or '.join(endings)}")
+        if value and flag != "users":
+            atomic.check_file_place(value, flag)
     if settings.users and not os.path.isfile(settings.users):
         raise UserError(f"--users={settings.users} does not exist")
 

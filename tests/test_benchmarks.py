@@ -229,7 +229,9 @@ def test_memory_suite_in_small(monkeypatch):
 @pytest.mark.parametrize("changes,words", [
     (dict(suite=("speed",)), "--suite=speed: choose from training"), (dict(suite=()), "--suite=: choose"),
     (dict(benchmark_histories=("ten",)), "--benchmark_histories=ten"),
-    (dict(suite=("tfrs",)), "--data_dir is not set")])
+    (dict(suite=("tfrs",)), "--data_dir is not set"),
+    (dict(json="nowhere/speed.json"), "--json=nowhere/speed.json: its folder does not exist; make it"),
+    (dict(json="/"), "--json=/ is a folder")])
 def test_settings_that_measure_nothing(changes, words):
     with pytest.raises(UserError, match=words):
         benchmark.benchmark(dataclasses.replace(SMALL, benchmark=dataclasses.replace(SMALL.benchmark, **changes)))

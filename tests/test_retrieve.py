@@ -171,7 +171,9 @@ def test_bad_integer_ids(capsys, monkeypatch):
     (dict(users="u.jsonl"), "needs --output or --embeddings"),
     (dict(users="u.csv", output="o.jsonl"), "must end in .jsonl"),
     (dict(users="u.jsonl", output="o.csv"), "must end in .jsonl or .parquet"),
-    (dict(embeddings="e.npy"), "must end in .npz"), (dict(users="nowhere.jsonl", output="o.jsonl"), "does not exist"),
+    (dict(embeddings="e.npy"), "must end in .npz"),
+    (dict(history="a", embeddings="nowhere/e.npz"), "--embeddings=nowhere/e.npz: its folder does not exist"),
+    (dict(users="nowhere.jsonl", output="o.jsonl"), "does not exist"),
     (dict(history="a", export_dir="/nowhere"), "no complete bundle"),
     (dict(history="a", export_dir=""), "--export_dir is not set")])
 def test_bad_flags(capsys, monkeypatch, settings, problem):
@@ -205,7 +207,7 @@ def test_bad_parquet(capsys, monkeypatch, tmp_path):
         frame.write_parquet(path)
         with pytest.raises(UserError, match=problem):
             run(capsys, monkeypatch, users=str(path), output=output)
-    with pytest.raises(UserError, match="--output: .*nowhere/x.jsonl cannot be written"):
+    with pytest.raises(UserError, match="--output=.*nowhere/x.jsonl: its folder does not exist; make it"):
         run(capsys, monkeypatch, users=write_users(path, USERS), output=str(tmp_path / "nowhere" / "x.jsonl"))
     assert os.listdir(tmp_path) == ["users.parquet"]
 

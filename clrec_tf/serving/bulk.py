@@ -43,7 +43,7 @@ def results_writer(path: str, id_type: str, titles: bool):
       id_type: "int" or "string", of item ids.
       titles: whether the catalogue has titles.
     """
-    with new_file(path, "output") as temporary:
+    with new_file(path, f"output={path}") as temporary:
         if path.endswith(".jsonl"):
             with open(temporary, "w", encoding="utf-8") as file:
                 yield lambda results: file.writelines(
@@ -69,7 +69,7 @@ def write_embeddings(path: str, user_ids: Sequence, user_vectors: Sequence[np.nd
                      item_vectors: np.ndarray) -> None:
     """Writes an .npz of arrays user_ids [U], user_vectors [U,d], item_ids [V], item_vectors [V,d]; no pickle."""
     users = np.concatenate([np.zeros((0, item_vectors.shape[1]), np.float32), *user_vectors])
-    with new_file(path, "embeddings") as temporary, open(temporary, "wb") as file:
+    with new_file(path, f"embeddings={path}") as temporary, open(temporary, "wb") as file:
         np.savez(file, user_ids=np.array(user_ids, None if len(user_ids) else np.int64), user_vectors=users,
                  item_ids=item_ids, item_vectors=item_vectors)
         file.flush()
