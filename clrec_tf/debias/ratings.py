@@ -104,7 +104,7 @@ def _joined(selected, random, num_users, num_items, propensities, vectors):
 
 def _read_matrix(name, path):
     """float64 [rows, columns], all finite."""
-    with tables.readable(path), _of_flag(name), tables.open_text(path) as file, warnings.catch_warnings():
+    with _of_flag(name), tables.readable(path), tables.open_text(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an empty file, which is an error below
         try:
             matrix = np.loadtxt(file, np.float64, ndmin=2)
