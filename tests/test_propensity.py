@@ -54,6 +54,15 @@ def asked(of_batch, pairs):
     return of_batch(batch).numpy()
 
 
+@pytest.fixture(name="logged")
+def records(caplog, monkeypatch):
+    """What the library logs, whatever earlier tests made of its logger."""
+    logger = logging.getLogger("absl")
+    monkeypatch.setattr(logger, "propagate", True)
+    caplog.set_level(logging.INFO, "absl")
+    return caplog
+
+
 # The models by pencil.
 
 
@@ -149,50 +158,47 @@ def test_category_of_the_last_click(data_dir, feature, context_of):
     assert len(set(np.round(found, 6))) > 6  # contexts differ
 
 
-def test_softmax_of_impressions_is_logged_beside_popularity(data_dir, caplog):
-    with caplog.at_level(logging.INFO):
-        of_batch = fitted(data_dir, propensity="softmax")
-    assert "of popularity alone" in caplog.text and "cancels the signal" not in caplog.text
+def test_softmax_of_impressions_is_logged_beside_popularity(data_dir, logged, monkeypatch):
+    monkeypatch.setattr(models, "SOFTMAX_STEPS", 400)
+    of_batch = fitted(data_dir, propensity="softmax")
+    assert "of popularity alone" in logged.text and "cancels the signal" not in logged.text
     shown = pairs_of(data_dir)
     after_p = [item for last, item in shown if last == P]
     found = asked(of_batch, [(P, item) for item in (P, Q, R)])
     np.testing.assert_allclose(found, [after_p.count(item) / len(after_p) for item in (P, Q, R)], atol=.05)
 
 
-def test_fitting_on_clicks_is_said_and_warned_of_where_the_model_is_fine(data_dir, caplog, monkeypatch):
+def test_fitting_on_clicks_is_said_and_warned_of_where_the_model_is_fine(data_dir, logged, monkeypatch):
     monkeypatch.setattr(models, "SOFTMAX_STEPS", 5)
     for kind, warned in (("popularity", False), ("softmax", True)):
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            fitted(data_dir, propensity=kind, propensity_data="clicks")
-        assert "q̂ is fitted on clicks" in caplog.text
-        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        logged.clear()
+        fitted(data_dir, propensity=kind, propensity_data="clicks")
+        assert "q̂ is fitted on clicks" in logged.text
+        warnings = [record for record in logged.records if record.levelno == logging.WARNING]
         assert any("cancels the signal" in record.getMessage() for record in warnings) == warned
 
 
-def report_of(propensities, weights, cap, caplog):
+def report_of(propensities, weights, cap, logged):
     batch = make_batch([2] * len(weights), weights=weights)
-    with caplog.at_level(logging.INFO):
-        propensity.report(lambda _: tf.constant(propensities), tf.data.Dataset.from_tensors(batch), cap)
-    return caplog.records[-1].getMessage()
+    propensity.report(lambda _: tf.constant(propensities), tf.data.Dataset.from_tensors(batch), cap)
+    return logged.records[-1].getMessage()
 
 
-def test_the_report_by_pencil(caplog):
+def test_the_report_by_pencil(logged):
     """Weights 2, 4, 20: (26)²/420 = 1.6095 of 3 = 53.7 %; the last is clipped; 20 is 2.3 times the mean 8.67."""
-    text = report_of([.5, .25, .01, 1e-9], [1.0, 2.0, .5, 0.0], 20.0, caplog)
+    text = report_of([.5, .25, .01, 1e-9], [1.0, 2.0, .5, 0.0], 20.0, logged)
     assert "of 3 training examples: effective sample size 53.7 %, clipped 33.3 %, largest 2.3 times the mean" in text
-    text = report_of([.5, .5, .01, 0.0], [1.0, 1.0, 0.0, 0.0], np.inf, caplog)
+    text = report_of([.5, .5, .01, 0.0], [1.0, 1.0, 0.0, 0.0], np.inf, logged)
     assert "of 2 training examples: effective sample size 100.0 %, clipped 0.0 %, largest 1.0 times" in text
 
 
-def test_the_cap_counts_in_averages(data_dir, caplog):
+def test_the_cap_counts_in_averages(data_dir, logged):
     """--ipw_cap=1: q̂ of the average item, 1/3, is the last that is not clipped."""
-    with caplog.at_level(logging.INFO):
-        fitted(data_dir, ipw_cap=1.0)
+    fitted(data_dir, ipw_cap=1.0)
     # Weights of the targets q q q r p p: min(1/q̂, 3) of q̂ = 2/11, 3/11, 6/11.
     weights = np.array([3, 3, 3, 3, 11 / 6, 11 / 6])
     size = 100 * weights.sum() ** 2 / (weights ** 2).sum() / 6
-    assert f"effective sample size {size:.1f} %, clipped {100 * 4 / 6:.1f} %" in caplog.text
+    assert f"effective sample size {size:.1f} %, clipped {100 * 4 / 6:.1f} %" in logged.text
 
 
 def test_pairs_of_a_batch():
