@@ -23,13 +23,13 @@ def new_folder(path: str, flag: str):
     """
     path = os.path.abspath(path)
     folder = _temporary(path)
-    with _write_errors(path, flag):
+    with write_errors(path, flag):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _remove_leftovers(path)
         os.mkdir(folder)
     try:
         yield folder
-        with _write_errors(path, flag):
+        with write_errors(path, flag):
             for parent, _, names in os.walk(folder):
                 for name in [*names, "."]:
                     _sync(os.path.join(parent, name))
@@ -47,13 +47,13 @@ def new_file(path: str, flag: str):
     """
     path = os.path.abspath(path)
     temporary = _temporary(path)
-    with _write_errors(path, flag):
+    with write_errors(path, flag):
         _remove_leftovers(path)
         with open(temporary, "wb"):
             pass
     try:
         yield temporary
-        with _write_errors(path, flag):
+        with write_errors(path, flag):
             _sync(temporary)
             os.replace(temporary, path)
             _sync(os.path.dirname(path))
@@ -91,7 +91,8 @@ def check_folder_place(path: str, flag: str) -> None:
 
 
 @contextlib.contextmanager
-def _write_errors(path, flag):
+def write_errors(path: str, flag: str):
+    """Turns errors of the operating system into a `UserError`. Args: see `new_folder`."""
     try:
         yield
     except OSError as error:

@@ -8,9 +8,11 @@ from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.evaluation.figures import save_degree_histogram
 from clrec_tf.evaluation.report import UNTRAINED
+from clrec_tf.evaluation.report import check_settings
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import metrics_table
 from clrec_tf.evaluation.report import save_metrics
+from clrec_tf.evaluation.report import warn_of_large_cutoffs
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.training.restore import load_trained
@@ -25,10 +27,12 @@ def evaluate(config: Config) -> dict:
     Raises:
       UserError: no run, no data, or flags that do not fit.
     """
+    check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
     trained = load_trained(config, config.evaluate.eval_checkpoint)
     data_dir, workdir, seed = config.paths.data_dir, config.paths.workdir, config.paths.seed
     logging.info("evaluating %s (step %d)", trained.checkpoint, trained.step)
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    warn_of_large_cutoffs(config.evaluate, len(catalogue.counts))
     users = read_evaluation_set(data_dir, config.evaluate.eval_split, trained.schema, trained.manifest,
                                 config.evaluate.max_users, seed)
 

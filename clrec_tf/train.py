@@ -10,6 +10,7 @@ import os
 
 from absl import logging
 
+from clrec_tf import atomic
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.config import require
@@ -25,6 +26,7 @@ def run_stages(config: Config) -> int:
     unknown = [stage for stage in stages if stage not in STAGES]
     if unknown or not stages:
         raise UserError(f"--stages={','.join(stages)}: choose from {','.join(STAGES)}")
+    check_settings(config)
     for stage in (stage for stage in STAGES if stage in stages):
         if len(stages) > 1:
             logging.info("stage %s", stage)
@@ -35,12 +37,28 @@ def run_stages(config: Config) -> int:
     return 0
 
 
+def check_settings(config: Config) -> None:
+    """`UserError` where a later stage would refuse its settings, before an earlier one spends hours."""
+    # pylint: disable=import-outside-toplevel
+    stages, paths = config.train.stages, config.paths
+    if "train" in stages and paths.data_dir:
+        from clrec_tf.training.setup import check_paths
+        from clrec_tf.training.validation import metric_parts
+        check_paths(paths)
+        if config.train.validate_every:
+            metric_parts(config.train.validation_metric)
+    if "evaluate" in stages:
+        from clrec_tf.evaluation import report
+        report.check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
+
+
 def generated(config: Config) -> Config:
     """Writes the generated click log beside --data_dir, unless it is there, and points prepare to it."""
     from clrec_tf.data import world  # pylint: disable=import-outside-toplevel
     data_dir = require(config.paths.data_dir, "data_dir", "the generated log is written beside it").rstrip("/")
     if config.prepare.input:
         raise UserError(f"--input={config.prepare.input} together with the stage generate: leave one of them out")
+    atomic.check_folder_place(data_dir, "data_dir")
     folder = f"{data_dir}-{LOG_FOLDER}"
     log = os.path.join(folder, world.CLICKS_FILE)
     if not os.path.exists(os.path.join(data_dir, "manifest.json")) or not os.path.exists(log):
@@ -87,5 +105,5 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "world", "prepare", "model", "loss", "train", "evaluate", "export", "retrieve"),
-                     usage=__doc__)
+    command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "evaluate",
+                                                "export", "retrieve"))

@@ -36,13 +36,24 @@ def test_help_explains_the_flags_of_the_command(module, own, other):
     (["--stages=fly"], "--stages=fly: choose from generate,prepare,train,evaluate,export,show"),
     (["stray"], "unexpected argument 'stray'"),
     ([], "--data_dir is not set: a folder made by python -m clrec_tf.prepare"),
-    (["--data_dir=nowhere", "--workdir=nowhere"], "nowhere holds no complete data set"),
+    (["--data_dir=nowhere", "--workdir=elsewhere"], "nowhere holds no complete data set"),
+    (["--data_dir=nowhere", "--workdir=nowhere/"], "--workdir=nowhere/ is equal to --data_dir=nowhere: a data set and"),
+    (["--data_dir=nowhere", "--workdir=README.md"], "--workdir=README.md is a file, not a folder: choose another"),
+    (["--stages=prepare,train", "--data_dir=nowhere", "--workdir=nowhere/run"],
+     "--workdir=nowhere/run is inside --data_dir=nowhere: a data set and"),
+    (["--stages=prepare,evaluate", "--data_dir=nowhere", "--ks=0"], "--ks=0: cut-offs must be ≥ 1"),
+    (["--stages=generate,prepare,train,evaluate", "--data_dir=nowhere", "--workdir=elsewhere",
+      "--candidate_sets=pop10"], "--candidate_sets=pop10: choose from full, pop100, uniform100"),
+    (["--stages=prepare,train", "--data_dir=nowhere", "--workdir=elsewhere", "--validation_metric=hr@0/full"],
+     "--validation_metric=hr@0/full: must be hr@K"),
+    (["--stages=generate,prepare", "--data_dir=README.md/data"], "--data_dir=README.md/data cannot be made"),
     (["--flagfile=nowhere.flags"], "nowhere.flags"),
 ])
 def test_wrong_flags_name_flag_value_and_remedy(arguments, message):
     result = command("train", *arguments)
     assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
-    assert result.stdout == "" and not (ROOT / "nowhere").exists()
+    assert result.stdout == ""
+    assert not any((ROOT / name).exists() for name in ("nowhere", "elsewhere", "nowhere-log"))
 
 
 def test_a_flag_after_the_flagfile_overrides_it_and_unused_flags_are_named(tmp_path):
@@ -51,6 +62,14 @@ def test_a_flag_after_the_flagfile_overrides_it_and_unused_flags_are_named(tmp_p
     result = command("prepare", f"--flagfile={flagfile}", "--input=other.txt", f"--data_dir={tmp_path}/data")
     assert result.returncode == 2 and "other.txt" in result.stderr and "missing.txt" not in result.stderr
     assert "does not use: --epochs --learning_rate" in result.stderr
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--ks=1,ten"], "--ks=1,ten: cut-offs must be integers"),
+    (["--candidate_sets=all"], "--candidate_sets=all: choose from full, pop100, uniform100")])
+def test_evaluate_checks_its_settings_before_it_looks_for_a_run(arguments, message):
+    result = command("evaluate", "--data_dir=nowhere", "--workdir=nowhere", *arguments)
+    assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
 
 
 def test_doctor_finds_every_package_in_order():

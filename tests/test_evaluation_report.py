@@ -106,6 +106,18 @@ def test_wrong_settings_name_the_flag(users, config, problem):
         report.evaluate_scorer(lambda start, stop: None, users, COUNTS, config, 0)
 
 
+def test_cutoffs_that_leave_no_candidate_out_are_warned_of(caplog):
+    config = EvaluateConfig(ks=("10", "101", "300"), candidate_sets=("full", "pop100"))
+    with caplog.at_level("WARNING"):
+        report.warn_of_large_cutoffs(config, 300)  # the next click and 100 others; 300
+        assert [record.getMessage().split(":")[1] for record in caplog.records] == [
+            " of the 300 candidates of /full at most, 300 leave none out",
+            " of the 101 candidates of /pop100 at most, 101, 300 leave none out"]
+        caplog.clear()
+        report.warn_of_large_cutoffs(EvaluateConfig(ks=("10", "100")), 301)
+        assert not caplog.records
+
+
 def test_nothing_left_to_recommend_is_said():
     everything = EvaluationSet(np.arange(1), np.arange(1, 4), np.array([0, 3]), np.array([1]), np.array([0, 1]))
     with pytest.raises(UserError, match="--filter_seen=false"):

@@ -1,4 +1,5 @@
 """Training is refused with a clear error, or stopped without loss: settings, data, signals, kills, full disks."""
+import json
 import os
 import pathlib
 import signal
@@ -44,6 +45,29 @@ def test_a_run_does_not_go_on_with_other_data(data_dir, tmp_path):
         load_trained(small_run.config(other, tmp_path / "run"), "latest")
 
 
+def test_a_start_that_trained_nothing_binds_no_settings(data_dir, tmp_path):
+    workdir = tmp_path / "run"
+    with pytest.raises(UserError, match="NaN or infinite"):  # before the first checkpoint
+        small_run.run(small_run.config(data_dir, workdir, learning_rate=1e38, clip_norm=0.0, max_nonfinite_steps=0))
+    assert (workdir / "config.json").exists() and not (workdir / "checkpoints").exists()
+    assert small_run.run(small_run.config(data_dir, workdir, model=dict(embedding_dim=16), epochs=1)) == 0
+    assert json.loads((workdir / "config.json").read_text())["model"]["embedding_dim"] == 16
+    with pytest.raises(UserError, match="--embedding_dim=8 differs from 16"):
+        small_run.run(small_run.config(data_dir, workdir, epochs=1))
+
+
+@pytest.mark.parametrize("name, message", [
+    ("data", "is equal to --data_dir="), ("data/run", "is inside --data_dir="), ("link/run", "is inside --data_dir="),
+    ("log.csv", "log.csv is a file, not a folder: choose another --workdir")])
+def test_a_run_is_not_kept_in_a_data_set_nor_in_a_file(tmp_path, name, message):
+    folder = small_run.prepared(tmp_path)
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(os.listdir(folder))
+    with pytest.raises(UserError, match=f"--workdir={tmp_path}/.*{message}"):
+        small_run.run(small_run.config(folder, tmp_path / name, epochs=1))
+    assert sorted(os.listdir(folder)) == before
+
+
 def test_more_epochs_may_be_asked_for(data_dir, tmp_path):
     small_run.run(small_run.config(data_dir, tmp_path, epochs=1))
     one = max(small_run.losses(tmp_path))
@@ -63,6 +87,7 @@ def test_wrong_settings_name_flag_value_and_remedy(data_dir, tmp_path, settings,
     with pytest.raises(UserError, match=message):
         small_run.run(small_run.config(data_dir, tmp_path, model=settings.get("model"),
                                        **{"validate_every": 1.0, **settings.get("train", {})}))
+    assert os.listdir(tmp_path) == []  # nothing was trained, and no run is begun
 
 
 def test_time_embedding_without_time_stamps_is_an_error(tmp_path):
@@ -176,4 +201,5 @@ def test_an_unwritable_workdir_is_an_error(data_dir, tmp_path):
     (tmp_path / "file").write_text("in the way")
     process = command(data_dir, tmp_path / "file" / "run")
     _, text = process.communicate(timeout=60)
-    assert process.returncode == 2 and "error:" in text and "Traceback" not in text
+    assert process.returncode == 2 and "Traceback" not in text
+    assert f"error: --workdir={tmp_path}/file/run cannot be made or written to: {tmp_path}/file is not a writable" in text

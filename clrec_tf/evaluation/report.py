@@ -12,6 +12,7 @@ are gone. Clicks outside the vocabulary count as new, and a group without users 
 import os
 from typing import Optional, Sequence
 
+from absl import logging
 import numpy as np
 
 from clrec_tf.config import EvaluateConfig
@@ -19,6 +20,7 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import metrics, protocols
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.sampled_negatives import SIZE
 from clrec_tf.evaluation.sampled_negatives import sample_negatives
 
 METRICS_FILE = "metrics.json"
@@ -57,10 +59,7 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
       UserError: an unknown candidate set, a cut-off that is no positive integer, or scores that are not finite.
     """
     candidate_sets = tuple(config.candidate_sets if candidate_sets is None else candidate_sets)
-    cutoffs = _cutoffs(config.ks)
-    unknown = sorted(set(candidate_sets) - set(CANDIDATE_SETS))
-    if unknown or not candidate_sets:
-        raise UserError(f"--candidate_sets={','.join(candidate_sets)}: choose from {', '.join(CANDIDATE_SETS)}")
+    cutoffs = check_settings(config.ks, candidate_sets)
     weights = dict(pop100=counts, uniform100=np.ones(len(counts)))
     negatives = {name: sample_negatives(evaluation_set, weights[name], seed)
                  for name in candidate_sets if name in weights}
@@ -82,7 +81,10 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     return result
 
 
-def _cutoffs(ks):
+def check_settings(ks: Sequence[str], candidate_sets: Sequence[str]) -> list[int]:
+    """The cut-offs, ascending; `UserError` where --ks or --candidate_sets have none or others than there are."""
+    if set(candidate_sets) - set(CANDIDATE_SETS) or not candidate_sets:
+        raise UserError(f"--candidate_sets={','.join(candidate_sets)}: choose from {', '.join(CANDIDATE_SETS)}")
     try:
         cutoffs = sorted({int(k) for k in ks})
     except ValueError as error:
@@ -90,6 +92,17 @@ def _cutoffs(ks):
     if not cutoffs or cutoffs[0] < 1:
         raise UserError(f"--ks={','.join(map(str, ks))}: cut-offs must be ≥ 1")
     return cutoffs
+
+
+def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int) -> None:
+    """Says which cut-offs leave no candidate out, so that every target in the vocabulary is a hit."""
+    cutoffs = check_settings(config.ks, config.candidate_sets)
+    for name in config.candidate_sets:
+        candidates = num_items if name == "full" else min(num_items, SIZE + 1)
+        large = [str(k) for k in cutoffs if k >= candidates]
+        if large:
+            logging.warning("--ks=%s: of the %d candidates of /%s at most, %s leave none out: hr@k is the ceiling there "
+                            "for every model", ",".join(config.ks), candidates, name, ", ".join(large))
 
 
 def _user_means(ranked, evaluation_set, cutoffs, interval_seed):

@@ -6,15 +6,20 @@ from typing import Callable, Optional
 from absl import logging
 import tensorflow as tf
 
+from clrec_tf import atomic
 from clrec_tf.config import Config
+from clrec_tf.config import Paths
 from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.training import propensity
 from clrec_tf.training import run_config
+from clrec_tf.training.checkpoints import BEST_FOLDER
+from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Checkpoints
 from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.objectives import build_objective
@@ -60,8 +65,7 @@ def set_up(config: Config, runtime) -> Run:
     Raises:
       UserError: flags that are missing or contradict each other, the data or an earlier run in the same folder.
     """
-    data_dir = require(config.paths.data_dir, "data_dir", "a folder made by python -m clrec_tf.prepare")
-    workdir = require(config.paths.workdir, "workdir", "a folder for checkpoints and metrics of this run")
+    data_dir, workdir = check_paths(config.paths)
     settings = config.train
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir, settings.verify_data)
     plan = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
@@ -89,7 +93,6 @@ def set_up(config: Config, runtime) -> Run:
     if restored:
         logging.info("going on from %s", restored)
         progress.use_metric(settings.validation_metric)
-    run_config.save(workdir, config, schema.hash())
 
     if config.model.prefill_queue and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
@@ -99,16 +102,41 @@ def set_up(config: Config, runtime) -> Run:
     validates = bool(settings.validate_every) and bool(manifest.records("valid"))
     if settings.validate_every and not validates:
         logging.info("the data set has no validation part: training runs without validation")
+    validator = Validator(config, schema, manifest, model) if validates else None
     call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime)
-    return Run(model, optimizer, call, dataset, progress, checkpoints,
-               Validator(config, schema, manifest, model) if validates else None, total_steps,
+    record_run(workdir, config, schema.hash())
+    return Run(model, optimizer, call, dataset, progress, checkpoints, validator, total_steps,
                validation_steps(epoch_ends, settings.validate_every) if validates else [])
 
 
+def check_paths(paths: Paths) -> tuple[str, str]:
+    """--data_dir and --workdir; `UserError` where one is missing, or no run can be kept in --workdir."""
+    data_dir = require(paths.data_dir, "data_dir", "a folder made by python -m clrec_tf.prepare")
+    workdir = require(paths.workdir, "workdir", "a folder for checkpoints and metrics of this run")
+    data, run = os.path.realpath(data_dir), os.path.realpath(workdir)
+    if os.path.commonpath([data, run]) == data:
+        raise UserError(f"--workdir={workdir} is {'equal to' if run == data else 'inside'} --data_dir={data_dir}: a "
+                        "data set and a run are kept apart; choose another --workdir")
+    atomic.check_folder_place(workdir, "workdir")
+    return data_dir, workdir
+
+
 def open_workdir(workdir: str, config: Config, schema_hash: str) -> bool:
-    """Makes the folder, or checks that the run in it may go on; returns whether there is one."""
-    os.makedirs(workdir, exist_ok=True)
-    if not os.path.exists(os.path.join(workdir, run_config.CONFIG_FILE)):
+    """Checks that the run in the folder may go on; returns whether there is one.
+
+    A run without a checkpoint was started and trained nothing: whatever its settings, it begins anew.
+    """
+    folders = [os.path.join(workdir, folder) for folder in (LATEST_FOLDER, BEST_FOLDER)]
+    saved = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)]
+    recorded = os.path.exists(os.path.join(workdir, run_config.CONFIG_FILE))
+    if not recorded or not any(name.endswith(".index") for name in saved):
         return False
     run_config.check_resumable(run_config.load(workdir), config, schema_hash)
     return True
+
+
+def record_run(workdir: str, config: Config, schema_hash: str) -> None:
+    """Makes the folder with its config.json; `UserError` where that cannot be written."""
+    with atomic.write_errors(workdir, f"workdir={workdir}"):
+        os.makedirs(workdir, exist_ok=True)
+        run_config.save(workdir, config, schema_hash)

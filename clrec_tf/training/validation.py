@@ -25,13 +25,10 @@ class Validator:
     """
 
     def __init__(self, config: Config, schema, manifest, model):
-        match = _METRIC.fullmatch(config.train.validation_metric)
-        if not match:
-            raise UserError(f"--validation_metric={config.train.validation_metric}: must be hr@K, ndcg@K, recall@K or "
-                            "mrr, then /full, /pop100 or /uniform100, such as hr@10/full")
+        cutoff, candidates = metric_parts(config.train.validation_metric)
         self._seed = config.paths.seed
-        self._config = dataclasses.replace(config.evaluate, ks=(match[1] or "10",), eval_split="valid",
-                                           candidate_sets=(match[2],))
+        self._config = dataclasses.replace(config.evaluate, ks=(cutoff,), eval_split="valid",
+                                           candidate_sets=(candidates,))
         self._catalogue = read_catalogue(config.paths.data_dir, schema, manifest)
         self._users = read_evaluation_set(
             config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
@@ -42,6 +39,15 @@ class Validator:
         items = self._encoder.compared_items(self._catalogue.item_rows)
         return evaluate_vectors(self._encoder.user_vectors(self._users), items, self._users, self._catalogue.counts,
                                 self._config, self._seed, detailed=False)
+
+
+def metric_parts(name: str) -> tuple[str, str]:
+    """Cut-off and candidate set of --validation_metric; `UserError` where it names no metric."""
+    match = _METRIC.fullmatch(name)
+    if not match or match[1] and int(match[1]) < 1:
+        raise UserError(f"--validation_metric={name}: must be hr@K, ndcg@K, recall@K or mrr, then /full, /pop100 or "
+                        "/uniform100, such as hr@10/full")
+    return match[1] or "10", match[2]
 
 
 def validation_steps(epoch_ends: list[int], every: float) -> list[int]:
