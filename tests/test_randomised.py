@@ -220,6 +220,24 @@ def test_weighted_loss_multiplies_the_full_softmax(tmp_path):
         np.testing.assert_allclose(losses[name], losses["mle"] * (1 / q) / np.mean(1 / q), rtol=1e-5)
 
 
+def test_queues_hold_as_many_as_are_sampled_and_know_what_feeds_them(tmp_path):
+    data = read_ratings(settings(tmp_path, "5 5 0\n4 4 5\n", "0 0 4\n0 0 0\n"))
+    config = config_lib.Config(model=config_lib.ModelConfig(embedding_dim=4, queue="raw", queue_size=8),
+                               train=config_lib.TrainConfig(batch_size=6))
+    clicks = randomised.clicks_of(data, 4.0)
+    model = randomised.Training(config, data, clicks, "mle", 0, 1).model
+    local = lambda make, shape, dtype: tf.Variable(make(0), trainable=False)
+    build = lambda name: randomised_losses.build(name, config, exposures(), model, 0, local)
+    assert build("clrec").queue.capacity == build("sampled_softmax").num_negatives == 8
+    assert build("clrec").log_q is None and build("clrec").impressions is None
+    # Clicks 1, 2 and (as if once) 0 of the items: log 1, log 2, log 1 and a constant.
+    for name, beta in (("clrec_beta_.75", 0.75), ("clrec_beta_.5", 0.5)):
+        np.testing.assert_allclose(np.diff(build(name).log_q[1:]), (1 - beta) * math.log(2) * np.array([1, -1]), rtol=1e-5)
+    stream = build("clrec_impressions").impressions
+    shown = stream.next(stream.handles(), 5).numpy()[:, 0]
+    assert sorted(shown.tolist()) == [1, 1, 1, 2, 3]  # every pair rated, once
+
+
 def test_losses_are_chosen_by_name_and_by_what_is_known():
     config = lambda *names: config_lib.Config(randomised=config_lib.RandomisedConfig(randomised_losses=names))
     unknown = dataclasses.replace(exposures(), propensities=None)
