@@ -111,7 +111,8 @@ def _parse(argv, uses, usage):
     try:
         return flags.FLAGS(argv)
     except flags.Error as error:
-        print(f"error: {error}\nRun with --help for this command's flags.", file=sys.stderr)
+        message = str(error).removeprefix("ERROR:: ")  # absl's own mark, of flag files
+        print(f"error: {message}\nRun with --help for this command's flags.", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
 
 

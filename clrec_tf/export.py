@@ -23,7 +23,7 @@ def export(config: Config) -> str:
     """
     workdir = require(config.paths.workdir, "workdir", "export reads the checkpoint of a run")
     data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
-    trained = load_trained(config, config.export.export_checkpoint)
+    trained = load_trained(config, config.export.export_checkpoint, "export_checkpoint")
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     if trained.schema.item_rows > trained.schema.num_items + 1:
         logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "

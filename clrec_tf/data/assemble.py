@@ -45,7 +45,7 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
     part = split(kept, settings, report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
-    joined = _joined(items, log.features, item_tables, settings)
+    joined = _joined(items, log, item_tables, settings)
     return _numbered(kept, part, users, *joined, settings, facts, report)
 
 
@@ -126,10 +126,10 @@ def split(clicks: Clicks, settings: PrepareConfig, report: dict) -> np.ndarray:
     return part
 
 
-def _joined(items: pl.DataFrame, from_log: dict[str, bool], item_tables: list[ItemTable],
+def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
             settings: PrepareConfig) -> tuple[pl.DataFrame, dict[str, bool]]:
     """Items with the columns of all tables, a later one winning; and name -> several values, of all features."""
-    features = dict(from_log)
+    features = dict(log.features)
     for table in item_tables:
         features |= table.features
         again = [name for name in table.frame.columns if name in items.columns and name != "item"]
@@ -138,8 +138,9 @@ def _joined(items: pl.DataFrame, from_log: dict[str, bool], item_tables: list[It
     missing = sorted(set(wanted) - set(features))
     if missing:
         where = " or ".join(dict.fromkeys([settings.input] + [table.path for table in item_tables]))
+        columns = sorted({name for table in (log, *item_tables) for name in table.columns})
         raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of "
-                        f"{where}, which have {', '.join(sorted(features)) or 'no features'}: correct the name")
+                        f"{where}: choose from {', '.join(columns) or 'none, since there are no other columns'}")
     if settings.title_column != PrepareConfig.title_column and "title" not in items.columns:
         raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}

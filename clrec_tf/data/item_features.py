@@ -25,10 +25,12 @@ class ItemTable:
       path: the file.
       frame: `item` (original id, string, unique), optional `title`, and f:<feature>: a string, or a list of strings.
       features: name -> whether it has several values.
+      columns: of the file, that could be features.
     """
     path: str
     frame: pl.DataFrame
     features: dict[str, bool]
+    columns: tuple[str, ...]
 
 
 def declared(settings: PrepareConfig) -> dict[str, bool]:
@@ -48,14 +50,14 @@ def values(column: pl.Expr, dtype: pl.DataType, several: bool, separator: str) -
     return parts.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != "")))
 
 
-def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool]) -> ItemTable:
+def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool], columns) -> ItemTable:
     if frame["item"].is_null().any() or (frame["item"] == "").any():
         raise DataError(f"{path} has an item without an id: correct it")
     repeated = frame.filter(pl.col("item").is_duplicated())["item"]
     if len(repeated):
         raise DataError(f"{path} has the item id {repeated.min()} {(repeated == repeated.min()).sum()} times "
                         f"({repeated.n_unique()} ids are repeated): keep one row per item")
-    return ItemTable(path, frame, features)
+    return ItemTable(path, frame, features, tuple(columns))
 
 
 def movielens_items(path: str) -> ItemTable:
@@ -71,7 +73,7 @@ def movielens_items(path: str) -> ItemTable:
             elif line.strip():
                 raise DataError(f"{path}, line {number}: {line.strip()[:100]!r} has {len(fields)} fields: correct it")
     types = {"item": pl.String, "title": pl.String, "f:genres": pl.List(pl.String)}
-    return _checked(path, pl.DataFrame(rows, types, orient="row"), {"genres": True})
+    return _checked(path, pl.DataFrame(rows, types, orient="row"), {"genres": True}, ("genres",))
 
 
 def open_recbole(path: str) -> Table:
@@ -107,7 +109,7 @@ def _from_table(table: Table, item: str, title, features: dict[str, bool], separ
     if len(surplus):
         raise DataError(f"{table.path}, {table.where(surplus[tables.ROW][0])} has more than its {len(table.columns)} "
                         "fields: correct it")
-    return _checked(table.path, frame, features)
+    return _checked(table.path, frame, features, (name for name in table.columns if name not in (item, title)))
 
 
 def read_item_file(settings: PrepareConfig) -> ItemTable:
@@ -156,7 +158,7 @@ def _json_items(path: str, wanted: dict[str, bool], settings: PrepareConfig) -> 
         texts = [_texts(row.get(name), settings.multi_separator if several else None) for _, row in items]
         columns[f"f:{name}"] = pl.Series(texts, dtype=pl.List(pl.String)) if several else pl.Series(
             [text[0] if text else None for text in texts], dtype=pl.String)
-    return _checked(path, pl.DataFrame(columns), features)
+    return _checked(path, pl.DataFrame(columns), features, (name for name in found if name != settings.title_column))
 
 
 def _texts(value, separator) -> list[str]:

@@ -33,11 +33,13 @@ class Source:
       table: the log's file.
       clicks: lazy frame of `ROW`, user, item and, where the format has them, timestamp, event, title, f:<feature>.
       features: name -> whether it has several values, of the features in `clicks`.
+      columns: of the file, that could be features.
       items: the format's own item file.
     """
     table: Table
     clicks: pl.LazyFrame
     features: dict[str, bool] = dataclasses.field(default_factory=dict)
+    columns: tuple[str, ...] = ()
     items: Optional[ItemTable] = None
 
     @property
@@ -54,6 +56,7 @@ class Log:
       clicks: user and item (original ids, strings), timestamp (int64 seconds, if any), event, title, f:<feature>, in
         the order of the file.
       features: name -> whether it has several values, of the features in `clicks`.
+      columns: of the file, that could be features.
       items: the format's own item file.
       rows: rows read, the bad ones too.
       bad_rows: rows left out.
@@ -61,6 +64,7 @@ class Log:
     """
     clicks: pl.DataFrame
     features: dict[str, bool]
+    columns: tuple[str, ...]
     items: Optional[ItemTable]
     rows: int
     bad_rows: int
@@ -98,6 +102,9 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
         raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
     bad = frame.filter(pl.col("reason") > 0).select(ROW, "reason")
     examples = _bad_examples(source.table, bad.head(EXAMPLES))
+    if len(bad) == len(frame):
+        raise DataError(f"every one of the {len(bad)} rows of {path} is bad:\n  " + "\n  ".join(examples)
+                        + f"\nCheck --format={settings.format}, --delimiter and the column flags.")
     if len(bad) > settings.max_bad_rows:
         raise DataError(
             f"{path} has {len(bad)} bad of {len(frame)} rows, --max_bad_rows={settings.max_bad_rows} are tolerated:\n  "
@@ -107,8 +114,8 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
         logging.warning("bad row left out: %s", example)
     good = (frame.filter(pl.col("reason") == 0) if len(bad) else frame).drop(ROW, "reason")
     if "timestamp" in names:
-        times.check_unit(good["timestamp"], path)
-    return Log(good, source.features, source.items, len(frame), len(bad), examples)
+        times.check_plausible(good["timestamp"], path)
+    return Log(good, source.features, source.columns, source.items, len(frame), len(bad), examples)
 
 
 def _bad_examples(table: Table, bad: pl.DataFrame) -> tuple[str, ...]:
@@ -142,7 +149,7 @@ def _taobao(settings: PrepareConfig) -> Source:
     table = tables.open_table(settings.input, ("user", "item", "category", "behavior", "timestamp"),
                               settings.delimiter or ",")
     columns = {"user": "user", "item": "item", "timestamp": "timestamp", "event": "behavior", "f:category": "category"}
-    return Source(table, _select(table, **columns), {"category": False})
+    return Source(table, _select(table, **columns), {"category": False}, ("category",))
 
 
 def _movielens(settings: PrepareConfig) -> Source:
@@ -203,14 +210,21 @@ def _columns(settings: PrepareConfig) -> Source:
     wanted |= {"event": settings.event_column} if settings.event_column else {}
     _require_columns(table, {f"{key}_column": name for key, name in wanted.items()})
     wanted |= {"title": settings.title_column} if settings.title_column in table.columns else {}
+    others = tuple(name for name in table.columns if name not in wanted.values())
     features = {name: several for name, several in item_features.declared(settings).items() if name in table.columns}
     wanted |= {f"f:{name}": name for name in features}
-    return Source(table, _select(table, **wanted), features)
+    return Source(table, _select(table, **wanted), features, others)
 
 
 def _require_columns(table: Table, wanted: dict[str, str]):
     for flag, name in wanted.items():
         if name not in table.columns:
+            only = table.columns[0] if len(table.columns) == 1 else ""
+            mark = next((mark for mark in tables.DELIMITERS if mark in only), None)
+            if mark:
+                value = "$'\\t' (tab)" if mark == "\t" else f"'{mark}'"
+                raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is the one "
+                                f"column {only!r}; give --delimiter={value}")
             remedy = ", or --timestamp_column= if the file is in time order" if flag == "timestamp_column" else ""
             raise UserError(f"{table.path} has no column {name!r}: give --{flag} as one of "
                             f"{', '.join(table.columns)}{remedy}")

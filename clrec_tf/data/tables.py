@@ -14,6 +14,7 @@ from clrec_tf.errors import DataError
 
 ROW = "__row__"
 EXTRA = "__extra__"  # what a line holds beyond its columns
+DELIMITERS = ("\t", ";", ",", "|", ":", " ")  # likely ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
 def _guess_delimiter(path: str, header: str) -> str:
     if stem_extension(path) == "tsv":
         return "\t"
-    return next((mark for mark in ("\t", ";", ",") if mark in header), ",")
+    return next((mark for mark in DELIMITERS[:3] if mark in header), ",")
 
 
 def show_rows(table: Table, rows: Sequence[int]) -> dict[int, str]:

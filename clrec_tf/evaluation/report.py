@@ -101,8 +101,8 @@ def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int) -> None:
         candidates = num_items if name == "full" else min(num_items, SIZE + 1)
         large = [str(k) for k in cutoffs if k >= candidates]
         if large:
-            logging.warning("--ks=%s: of the %d candidates of /%s at most, %s leave none out: hr@k is the ceiling there "
-                            "for every model", ",".join(config.ks), candidates, name, ", ".join(large))
+            logging.warning("--ks=%s: of the %d candidates of /%s at most, %s leave none out: hr@k is the ceiling "
+                            "there for every model", ",".join(config.ks), candidates, name, ", ".join(large))
 
 
 def _user_means(ranked, evaluation_set, cutoffs, interval_seed):

@@ -1,5 +1,6 @@
 """Checkpoints with everything in them: model, optimizer, queue, and where the training stands."""
 import dataclasses
+import glob
 import hashlib
 import io
 import json
@@ -194,8 +195,8 @@ def checkpoint_hash(prefix: str) -> str:
     return digest.hexdigest()
 
 
-def find_checkpoint(workdir: str, which: str) -> str:
-    """Prefix of the "best", the "latest" or a given checkpoint.
+def find_checkpoint(workdir: str, which: str, flag: str = "eval_checkpoint") -> str:
+    """Prefix of the "best", the "latest" or a given checkpoint, which `flag` names.
 
     "best" is the latest where training ran without validation.
 
@@ -209,6 +210,11 @@ def find_checkpoint(workdir: str, which: str) -> str:
         if not prefix:
             raise UserError(f"--workdir={workdir} holds no checkpoint: run python -m clrec_tf.train first")
     else:
-        prefix = which[:-len(".index")] if which.endswith(".index") else which
+        prefix = which.removesuffix(".index")
+        if not os.path.exists(prefix + ".index"):
+            choices = ["best", "latest"] + [
+                path.removesuffix(".index") for folder in (BEST_FOLDER, LATEST_FOLDER)
+                for path in sorted(glob.glob(os.path.join(glob.escape(workdir), folder, "*.index")))]
+            raise UserError(f"--{flag}={which} is no checkpoint: choose from {', '.join(choices)}")
     check_complete(prefix)
     return prefix

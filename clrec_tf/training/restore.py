@@ -38,12 +38,13 @@ class Trained:
     run_config: dict
 
 
-def load_trained(config: Config, which: str) -> Trained:
+def load_trained(config: Config, which: str, flag: str = "eval_checkpoint") -> Trained:
     """Restores the model of --workdir on --data_dir.
 
     Args:
       config: paths and seed.
       which: "best", "latest" or a checkpoint's prefix.
+      flag: name of the flag that gave it.
 
     Raises:
       UserError: no run, no checkpoint, or one that does not fit the data.
@@ -54,7 +55,7 @@ def load_trained(config: Config, which: str) -> Trained:
     saved = run_config.load(workdir)
     run_config.check_schema(saved, schema.hash(), data_dir, workdir)
     model_config = run_config.saved_model_config(saved)
-    prefix = checkpoints.find_checkpoint(workdir, which)
+    prefix = checkpoints.find_checkpoint(workdir, which, flag)
     model = build_model(model_config, schema, load_content(data_dir, schema), config.paths.seed)
     try:
         checkpoints.restore(tf.train.Checkpoint(model=model), prefix).expect_partial().assert_existing_objects_matched()
