@@ -165,9 +165,9 @@ def test_held_out_clicks_leave_two(tmp_path):
 
 def test_reciprocal_rank_of_held_out_clicks_leaves_the_history_out():
     class Trained:
-        """One user along the first axis; scores of items 1..4: 1, .5, .9, .5."""
+        """One user along the first axis; scores of items 1..4: 1, −.5, .9, −.5."""
         def vectors(self):
-            return np.array([[1., 0.]]), np.array([[9., 0], [1, 0], [.5, 0], [.9, 0], [.5, 1]])
+            return np.array([[1., 0.]]), np.array([[9., 0], [1, 0], [-.5, 0], [.9, 0], [-.5, 1]])
 
     kept = randomised.Clicks(np.array([0, 0]), np.array([1, 3]))
     held = randomised.Clicks(np.array([0]), np.array([2]))
@@ -232,7 +232,8 @@ def test_queues_hold_as_many_as_are_sampled_and_know_what_feeds_them(tmp_path):
     assert build("clrec").log_q is None and build("clrec").impressions is None
     # Clicks 1, 2 and (as if once) 0 of the items: log 1, log 2, log 1 and a constant.
     for name, beta in (("clrec_beta_.75", 0.75), ("clrec_beta_.5", 0.5)):
-        np.testing.assert_allclose(np.diff(build(name).log_q[1:]), (1 - beta) * math.log(2) * np.array([1, -1]), rtol=1e-5)
+        steps = (1 - beta) * math.log(2) * np.array([1, -1])
+        np.testing.assert_allclose(np.diff(build(name).log_q[1:]), steps, rtol=1e-5)
     stream = build("clrec_impressions").impressions
     shown = stream.next(stream.handles(), 5).numpy()[:, 0]
     assert sorted(shown.tolist()) == [1, 1, 1, 2, 3]  # every pair rated, once
