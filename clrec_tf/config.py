@@ -139,6 +139,9 @@ class ModelConfig(_Checked):
                                    "cached: queue of item vectors.", choices=("in_batch", "raw", "cached"))
     queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)
     mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
+    balanced_gradient: bool = setting(True,
+        "Cached queue: in the gradient of the items, each of the batch's stands for the whole queue's share, as in a raw "
+        "queue on average. Off: as the formula reads, by which items are pushed apart by a share B/Q only.")
     prefill_queue: bool = setting(False, "Fill the queue with shuffled training targets before the first step.")
 
 

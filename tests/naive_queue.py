@@ -55,8 +55,9 @@ class Entry:
 class NaiveQueue:
     """One denominator of one row at a time."""
 
-    def __init__(self, kind, capacity, mask_same_user, similarity="cosine"):
+    def __init__(self, kind, capacity, mask_same_user, similarity="cosine", balanced=False):
         self.kind, self.mask_same_user, self.similarity = kind, mask_same_user, similarity
+        self.balanced = balanced
         self.entries = collections.deque(maxlen=capacity)
 
     def compared(self, vector):
@@ -79,15 +80,22 @@ class NaiveQueue:
         return self._loss(table, _arrays(batch))
 
     def gradient(self, table, batch, step=1e-5):
-        """Central differences of `loss` by every entry of the table."""
+        """Central differences of `loss` by every entry of the table; balanced: what goes through the batch's items as
+        negatives of other rows counts as often as there are entries to each of them."""
         batch, result = _arrays(batch), np.zeros_like(table)
+        live = sum(entry.row >= 0 for entry in self.entries)
+        times = len(self.entries) / live if self.balanced and live else 1.0
         for place in np.ndindex(*table.shape):
             shift = np.zeros_like(table)
             shift[place] = step
-            result[place] = (self._loss(table + shift, batch) - self._loss(table - shift, batch)) / (2 * step)
+            difference = self._loss(table + shift, batch, table) - self._loss(table - shift, batch, table)
+            as_negatives = self._loss(table, batch, table + shift) - self._loss(table, batch, table - shift)
+            result[place] = (difference + times * as_negatives) / (2 * step)
         return result
 
-    def _loss(self, table, batch):
+    def _loss(self, table, batch, negatives=None):
+        """`negatives`: the table that the batch's items are read from where they are negatives of other rows."""
+        negatives = table if negatives is None else negatives
         total, weights = 0.0, batch["weight"]
         for row in np.flatnonzero(weights):
             history = [item for item in batch["history"][row] if item > 0]
@@ -98,7 +106,8 @@ class NaiveQueue:
                 if self.mask_same_user and entry.owner == batch["user_id"][row] and not own:
                     continue
                 older = self.kind == "cached" and entry.row < 0
-                terms.append(user @ (entry.vector if older else self.compared(table[entry.item])) / TEMPERATURE)
+                source = table if own else negatives
+                terms.append(user @ (entry.vector if older else self.compared(source[entry.item])) / TEMPERATURE)
             positive = user @ self.compared(table[batch["target"][row]]) / TEMPERATURE
             total += weights[row] * (np.log(np.sum(np.exp(terms))) - positive)
         return total / weights.sum()

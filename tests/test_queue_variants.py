@@ -18,8 +18,8 @@ import tensorflow as tf
 KINDS = ("in_batch", "raw", "cached")
 
 
-def make_variant(kind, model, capacity, mask_same_user=False):
-    return build_variant(kind, model, capacity, mask_same_user, LocalRuntime().local_variable)
+def make_variant(kind, model, capacity, mask_same_user=False, balanced=True):
+    return build_variant(kind, model, capacity, mask_same_user, LocalRuntime().local_variable, balanced=balanced)
 
 
 def losses_of(variant, batch):
@@ -39,15 +39,37 @@ def queued(variant):
     return variant.queue.read(handles, "item").numpy()[:int(variant.queue.fill(handles)), 0].tolist()
 
 
+def test_balanced_gradient_has_the_raw_queues_expectation():
+    """Over random batches that leave the table as it is, so that cached vectors are fresh ones; the plain gradient, whose
+    items are pushed away by a quarter of the queue, has another."""
+    rng, steps = np.random.default_rng(0), 400
+    sides = {name: make_variant(kind, tiny_model(), 16, balanced=balanced) for name, kind, balanced in (
+        ("raw", "raw", True), ("balanced", "cached", True), ("plain", "cached", False))}
+    found = {name: [] for name in sides}
+    gradients = {name: tf.function(lambda batch, variant=variant: tf.convert_to_tensor(step(variant, batch)[1]))
+                 for name, variant in sides.items()}
+    for number in range(steps):
+        batch = random_batch(rng, 4, all_valid=True)
+        for name, gradient in gradients.items():
+            value = gradient(batch).numpy()
+            if number >= 4:  # the queue is full
+                found[name].append(value)
+    means = {name: np.mean(values, axis=0) for name, values in found.items()}
+    error = np.std(np.array(found["balanced"]) - found["raw"], axis=0) / np.sqrt(steps)
+    assert (np.abs(means["balanced"] - means["raw"])[1:] < 4.5 * error[1:] + 1e-4).all()
+    assert (np.abs(means["plain"] - means["raw"])[1:] > 6 * error[1:]).any()
+
+
 @pytest.mark.parametrize("capacity", [4, 10])
 @pytest.mark.parametrize("mask_same_user", [False, True])
-@pytest.mark.parametrize("kind,similarity", [("in_batch", "cosine"), ("raw", "cosine"), ("cached", "cosine"),
-                                             ("cached", "dot")])
-def test_losses_and_gradients_equal_the_naive_queue(kind, similarity, mask_same_user, capacity):
+@pytest.mark.parametrize("kind,similarity,balanced", [
+    ("in_batch", "cosine", False), ("raw", "cosine", False), ("cached", "cosine", False), ("cached", "cosine", True),
+    ("cached", "dot", True)])
+def test_losses_and_gradients_equal_the_naive_queue(kind, similarity, balanced, mask_same_user, capacity):
     rng = np.random.default_rng(capacity)
     model = tiny_model(similarity=similarity)
-    variant = make_variant(kind, model, capacity, mask_same_user)
-    naive = NaiveQueue(kind, capacity, mask_same_user, similarity)
+    variant = make_variant(kind, model, capacity, mask_same_user, balanced)
+    naive = NaiveQueue(kind, capacity, mask_same_user, similarity, balanced)
     for _ in range(5):
         batch, table = random_batch(rng, 4), model.item_encoder.ids.table
         loss, gradient = step(variant, batch)

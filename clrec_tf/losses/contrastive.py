@@ -91,6 +91,12 @@ def contrastive_loss(positive_logits: tf.Tensor, *candidate_logits: tf.Tensor, b
     return log_sum_exp(*blocks, bound=bound) - tf.cast(positive_logits, tf.float32)
 
 
+@tf.custom_gradient
+def scale_gradient(values: tf.Tensor, factor: tf.Tensor):
+    """The values themselves, whose gradient is multiplied by a scalar on its way back: any shape, [] -> same shape."""
+    return tf.identity(values), lambda upstream: (upstream * factor, None)
+
+
 def mask_logits(keep: tf.Tensor) -> tf.Tensor:
     """0 where `keep`, else `MASKED`; added to logits. Any shape, bool -> float32."""
     return tf.where(keep, 0.0, MASKED)

@@ -123,7 +123,15 @@ class RawQueueNegatives(_Variant):
 
 
 class CachedQueueNegatives(_Variant):
-    """(c) A queue of item vectors: this batch's items live and with gradient, earlier ones as they were encoded."""
+    """(c) A queue of item vectors: this batch's items live and with gradient, earlier ones as they were encoded.
+
+    Earlier entries give no gradient to the items, so that an item would be drawn to its users in full and pushed away
+    by a share B/Q of the negatives only, until all items point the same way. With `balanced` each of the batch's items
+    therefore stands for fill/B entries in that gradient, which then has the raw queue's expectation, entries being
+    alike. The loss itself, and the gradient of the users, are the same.
+    """
+
+    balanced = True  # set by `build_variant`
 
     def logits(self, batch, handles):
         """Batch -> (positive logits [B], candidate logits [B,B] of the batch, [B,Q] of the queue)."""
@@ -139,10 +147,24 @@ class CachedQueueNegatives(_Variant):
             keep_live &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
             keep_older &= contrastive.same_user_mask(batch["user_id"], owners, -tf.ones_like(own))
         older, items = (self.queue.read(handles["queue"], name) for name in ("vector", "item"))
+        positives = self._positive_logits(encoded, batch)
         return self._with_positives(
-            self._positive_logits(encoded, batch),
-            self._logits(encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep_live),
+            positives,
+            self._live_logits(encoded, live, rows, positives, self._entries_of_each(pushed.fill, valid))
+            + contrastive.mask_logits(keep_live),
             self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
+
+    def _entries_of_each(self, fill, valid):
+        """How many entries of the queue each valid row of the batch stands for, scalar."""
+        return tf.cast(fill, tf.float32) / tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
+
+    def _live_logits(self, encoded, live, rows, positives, entries_of_each):
+        """Logits [B,B] of the batch's own entries."""
+        if not self.balanced:
+            return self._logits(encoded.users, live, rows[:, 0])
+        logits = self._logits(encoded.users, contrastive.scale_gradient(live, entries_of_each), rows[:, 0])
+        # A row meets its own positive in one step only, the one in which both are here.
+        return logits if self.impressions else tf.linalg.set_diag(logits, positives)
 
 
 def _live(model, batch, rows):
@@ -166,7 +188,7 @@ def counted_logits(logits, encoded):
     return logits(encoded.users, encoded.distinct, encoded.distinct_ids) + terms
 
 
-def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=None, impressions=None):
+def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=None, impressions=None, balanced=True):
     """The variant "in_batch", "raw" or "cached" over a new queue.
 
     Args:
@@ -176,6 +198,7 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=N
       mask_same_user: leave a user's other clicks out of its denominator.
       local_variable: from the runtime, see `FifoQueue`.
       log_q, impressions: see `_Variant`.
+      balanced: see `CachedQueueNegatives`.
     """
     if kind == "in_batch":
         return InBatchNegatives(model, None, mask_same_user, log_q, impressions)
@@ -183,4 +206,6 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=N
     if kind == "cached":
         fields["vector"] = tf.TensorSpec([model.item_encoder.dim], tf.float32)
     variant = {"raw": RawQueueNegatives, "cached": CachedQueueNegatives}[kind]
-    return variant(model, FifoQueue(capacity, fields, local_variable), mask_same_user, log_q, impressions)
+    built = variant(model, FifoQueue(capacity, fields, local_variable), mask_same_user, log_q, impressions)
+    built.balanced = balanced
+    return built

@@ -80,7 +80,8 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
     _check(settings, config.model, schema)
     local, data_dir = runtime.local_variable, config.paths.data_dir
     if settings.loss == "contrastive" and settings.debias_beta == 1.0 and settings.negatives == "clicks":
-        return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local)
+        return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local,
+                             balanced=config.model.balanced_gradient)
     items = read_items(data_dir, schema, manifest, model.item_encoder.item_width)
     rows = tf.constant(items.rows)
     if settings.loss == "contrastive":
@@ -130,7 +131,7 @@ def _contrastive(config, manifest, model, items, rows, local):
         log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
         log_q = tf.constant(log_q)
     return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local, log_q,
-                         impressions)
+                         impressions, config.model.balanced_gradient)
 
 
 def _softmax(config, model, items, rows, local, full: bool):
