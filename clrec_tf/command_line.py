@@ -1,4 +1,5 @@
 """The door of every command: flags from the dataclasses of ``config``, errors to exit codes. Only reader of FLAGS."""
+import contextlib
 import dataclasses
 import logging as std_logging
 import os
@@ -14,6 +15,7 @@ from clrec_tf import config as config_lib
 from clrec_tf.errors import UserError
 
 EXIT_USER_ERROR = 2
+GENERATED_CODE = "__autograph_generated_file"  # how the names of AutoGraph's modules and files begin
 ALIASES = {"from_time": "from", "to_time": "to"}
 
 
@@ -91,16 +93,28 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             print("interrupted", file=sys.stderr)
             code = 130
         except BrokenPipeError:  # the reader of our standard output (head, less) has gone
-            os._exit(141)
+            _exit(141)
         except OSError as error:
             print(f"error: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
             code = EXIT_USER_ERROR
         sys.stdout.flush()
         sys.stderr.flush()
-        # tensorflow-io's object-store clients abort the interpreter at exit, after success.
-        os._exit(code or 0)
+        _exit(code or 0)
 
     app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage))
+
+
+def _exit(code: int):
+    """Ends the process at once: tensorflow-io's object-store clients abort an interpreter that exits after success.
+
+    AutoGraph writes each function that it translates to a file in the temporary folder, to be removed at an exit of the
+    interpreter; here that has to be done for it.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(GENERATED_CODE):
+            with contextlib.suppress(OSError):
+                os.remove(module.__file__)
+    os._exit(code)
 
 
 def _parse(argv, uses, usage):

@@ -1,4 +1,5 @@
 """Every command's flags, help, exit codes and errors, in processes of their own as a user meets them."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -72,7 +73,8 @@ def test_evaluate_checks_its_settings_before_it_looks_for_a_run(arguments, messa
     assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
 
 
-def test_doctor_finds_every_package_in_order():
-    result = command("doctor")
+def test_doctor_finds_every_package_in_order_and_leaves_no_files_behind(tmp_path):
+    result = command("doctor", env={**os.environ, "TMPDIR": str(tmp_path)})
     assert result.returncode == 0, result.stdout
+    assert os.listdir(tmp_path) == []
     assert result.stdout.count("ok  ") == 7 and "FAIL" not in result.stdout
