@@ -11,6 +11,7 @@ from clrec_tf.command_line import ALIASES
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLAGS = {ALIASES.get(f.name, f.name) for section in config.SECTIONS.values() for f in dataclasses.fields(section)}
+RECORDED = {"train": "hr@10/full", "randomised_exposure": "ndcg@5"}  # what a command's record must at least hold
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -31,7 +32,9 @@ def test_flagfiles_hold_known_flags_and_a_record(path):
     for line in lines:
         assert line.startswith("#") or not line or line[2:].split("=")[0].removeprefix("no") in FLAGS, line
     header = "\n".join(line for line in lines if line.startswith("#"))
-    assert "python -m clrec_tf.train" in header and "hr@10/full" in header and "seed" in header
+    command = re.search(rf"python -m clrec_tf\.(\w+) --flagfile=configs/{re.escape(path.name)}", header)
+    assert command and hasattr(importlib.import_module(f"clrec_tf.{command[1]}"), "main")
+    assert RECORDED.get(command[1], "") in header and "seed" in "\n".join(lines)
 
 
 def test_functions_of_the_equation_table_exist():

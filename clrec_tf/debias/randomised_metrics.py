@@ -11,7 +11,7 @@ from clrec_tf.evaluation import metrics
 CUTOFF = 5
 PER_USER, POOLED = (f"ndcg@{CUTOFF}", f"recall@{CUTOFF}", "auc/user"), "auc/all"
 RESAMPLES, LEVEL = 2000, 0.95
-CHUNK = 1 << 23  # numbers of one block of resampled pairs
+CHUNK = 1 << 16  # numbers of one block of resampled pairs: what a core has at hand
 
 
 def ndcg(scores, positive, k):
