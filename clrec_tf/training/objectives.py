@@ -62,6 +62,11 @@ def log_popularity(counts: np.ndarray) -> np.ndarray:
     return np.append(0.0, np.log(smoothed_frequencies(counts[1:], 1.0))).astype(np.float32)
 
 
+def weight_cap(settings: LossConfig, schema: schema_lib.Schema) -> float:
+    """The largest 1/q̂: --ipw_cap times that of an item shown as often as the average; infinite where it is 0."""
+    return settings.ipw_cap * schema.num_items if settings.ipw_cap else np.inf
+
+
 def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest, model, runtime,
                     propensity=None):
     """The objective of --loss over a model.
@@ -88,8 +93,7 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
         return _contrastive(config, manifest, model, items, rows, local)
     if settings.loss == "ipw":
         softmax = _softmax(config, model, items, rows, local, len(items.rows) - 1 <= MAX_FULL_SOFTMAX)
-        cap = settings.ipw_cap * schema.num_items if settings.ipw_cap else np.inf
-        return sampled_variants.PropensityWeighted(softmax, propensity(), cap)
+        return sampled_variants.PropensityWeighted(softmax, propensity(), weight_cap(settings, schema))
     if settings.loss in ("full_softmax", "sampled_softmax"):
         return _softmax(config, model, items, rows, local, settings.loss == "full_softmax")
     return sampled_variants.NegativeSampling(

@@ -13,6 +13,7 @@ from clrec_tf.models import propensity as models
 from clrec_tf.training.objectives import MAX_FULL_SOFTMAX
 from clrec_tf.training.objectives import read_exposures
 from clrec_tf.training.objectives import read_items
+from clrec_tf.training.objectives import weight_cap
 
 REPORTED_BATCHES = 200
 MAX_TABLE = 1 << 28  # entries of q̂ by context
@@ -48,7 +49,7 @@ def fit(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest
         after = tf.gather(batch["history"][:, :, 0], tf.maximum(batch["length"] - 1, 0), batch_dims=1)
         return model(after, batch["target"][:, 0])
 
-    report(propensity, batches, settings.ipw_cap * schema.num_items or np.inf)
+    report(propensity, batches, weight_cap(settings, schema))
     return propensity
 
 
