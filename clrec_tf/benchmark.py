@@ -7,6 +7,7 @@ Each ratio is of things that took turns in one process, so that what else the ma
 import os
 import platform
 
+from absl import logging
 import tensorflow as tf
 
 from clrec_tf import atomic
@@ -50,6 +51,9 @@ def benchmark(config: Config) -> dict:
         raise UserError(f"--suite={','.join(config.benchmark.suite)}: choose from {','.join(SUITES)}")
     if config.benchmark.json:
         atomic.check_file_place(config.benchmark.json, "json")
+    if config.benchmark.rounds < 3:
+        logging.warning("--rounds=%d: medians of so few rounds are noise, good to see that everything runs; give 5 or "
+                        "more for figures", config.benchmark.rounds)
     set_threads(config.train)
     quiet_about_functions()
     names = dict.fromkeys(part for name in config.benchmark.suite for part in INCLUDES.get(name, (name,)))

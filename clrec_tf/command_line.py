@@ -131,9 +131,10 @@ def _parse(argv, uses, usage):
 
 
 def _help(uses, usage) -> str:
-    """This command's flags by section, and the names of those it only tolerates."""
+    """This command's flags by section, in the order of `uses`, and the number of those it only tolerates."""
     lines, others = [usage.strip(), ""], []
-    for key, section in config_lib.SECTIONS.items():
+    for key in (*uses, *(key for key in config_lib.SECTIONS if key not in uses)):
+        section = config_lib.SECTIONS[key]
         fields = {ALIASES.get(field.name, field.name): field for field in dataclasses.fields(section)}
         if key not in uses:
             others += [f"--{name}" for name in fields]

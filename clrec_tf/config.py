@@ -268,7 +268,7 @@ class BenchmarkConfig(_Checked):
         "What is measured, of: training (queue variants, bare operations, growth with items and queue; and input), "
         "losses (CLRec beside sampled softmax), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
-        "needs --data_dir), memory (peak of training), prepare (time for --events clicks).")
+        "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn.", lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suite training).", lower=1000)

@@ -2,6 +2,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import signal
 
@@ -178,7 +179,7 @@ def test_training_suite_in_small(tmp_path, data_dir):
     names = [f"cached_vs_raw_{name}_T{length}{of}" for name in ("costly", "costly_multi_att") for length in (2,)
              for of in ("", "_of_bound")]
     assert set(found["ratios"]) == set(names) | {
-        "step_time_V1e6_vs_V1e4", "step_time_Q65536_vs_Q2560", "step_time_vs_bare_ops", "input_vs_training",
+        "step_time_V2000_vs_V1000", "step_time_Q65536_vs_Q10", "step_time_vs_bare_ops", "input_vs_training",
         "training_from_files_vs_memory"}
     assert all(value > 0 for name, value in found["ratios"].items() if "of_bound" not in name)
     assert found["versions"]["tensorflow"] == tf.__version__ and found["device"]["cpus"] >= 1
@@ -215,9 +216,41 @@ def test_input_and_tfrs_suites_in_small(data_dir):
     found = benchmark.benchmark(with_suites("input", "tfrs", data_dir=data_dir))
     assert set(found["ratios"]) == {
         "input_vs_training", "training_from_files_vs_memory", "ours_vs_tfrs_mean50", "ours_vs_tfrs_mean50_lean",
-        "ours_in_batch_vs_tfrs_mean50"}
+        "ours_in_batch_vs_tfrs_mean50", "ours_in_batch_vs_tfrs_mean50_lean"}
     rates = found["tfrs"]["samples_per_s"]
     assert set(rates) == {"cached", "in_batch", "tfrs", "tfrs_lean"} and min(rates.values()) > 0
+    for ours, side in (("ours", "cached"), ("ours_in_batch", "in_batch")):  # one round: its quotient is the median
+        for name, theirs in (("mean50", "tfrs"), ("mean50_lean", "tfrs_lean")):
+            assert found["ratios"][f"{ours}_vs_tfrs_{name}"] == pytest.approx(rates[side] / rates[theirs], abs=.01)
+
+
+def growth(ratio, small, large):
+    return dict(ms_per_step={small: 1.0, large: ratio}, ratio=ratio)
+
+
+@pytest.mark.parametrize("items, queue, names", [
+    (("V=10000", "V=1000000"), ("Q=2560", "Q=65536"), ("step_time_V1e6_vs_V1e4", "step_time_Q65536_vs_Q2560")),
+    (("V=10000", "V=100000"), ("Q=512", "Q=65536"), ("step_time_V100000_vs_V10000", "step_time_Q65536_vs_Q512")),
+    (("V=1000", "V=1000000"), ("Q=2560", "Q=65536"), ("step_time_V1000000_vs_V1000", "step_time_Q65536_vs_Q2560"))])
+def test_a_growth_is_named_after_the_sizes_measured(items, queue, names):
+    cases = [dict(name=f"{encoder}_T{length}_{tower}_uniform", cached_vs_raw=1.5, of_bound=.9,
+                  variants=dict(cached=dict(vs_bare_ops=2.0)))
+             for encoder in training.ENCODERS for length in (10, 50) for tower in training.TOWERS]
+    ratios = training.headlines(cases, dict(items=growth(1.1, *items), queue=growth(5.5, *queue)), [10, 50])
+    assert [ratios[name] for name in names] == [1.1, 5.5]
+    assert sum(name.startswith("step_time_V") for name in ratios) == 1
+    readme = pathlib.Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+    if "step_time_V1e6_vs_V1e4" in ratios:  # the default sizes: every key is explained
+        assert [name for name in ratios if f"`{name.replace('T50', 'T10').removesuffix('_of_bound')}`" not in readme] == []
+
+
+@pytest.mark.parametrize("rounds, warned", [(1, True), (2, True), (3, False)])
+def test_few_rounds_are_noise_and_it_is_said(monkeypatch, caplog, rounds, warned):
+    monkeypatch.setitem(benchmark.SUITES, "memory", lambda config: dict(ratios={}))
+    settings = with_suites("memory")
+    with caplog.at_level("WARNING"):
+        benchmark.benchmark(dataclasses.replace(settings, benchmark=dataclasses.replace(settings.benchmark, rounds=rounds)))
+    assert (f"--rounds={rounds}: medians of so few rounds are noise" in caplog.text) == warned
 
 
 @pytest.mark.slow

@@ -27,6 +27,12 @@ def test_help_explains_the_flags_of_the_command(module, own, other):
     assert "--flagfile=FILE" in result.stdout
 
 
+def test_help_begins_with_what_the_command_is_about():
+    result = command("benchmark", "--help")
+    own = [result.stdout.index(f"  --{name}") for name in ("suite", "json", "data_dir", "embedding_dim", "batch_size")]
+    assert own == sorted(own) and "takes 9 GB" in result.stdout
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["--bogus=1"], "Unknown command line flag 'bogus'"),
     (["--queue=other"], "--queue=other: value should be one of <in_batch|raw|cached>"),

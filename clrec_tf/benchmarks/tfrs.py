@@ -34,7 +34,8 @@ def run(config: Config) -> dict:
 
     Returns:
       `ratios`: our samples/s over theirs, `ours_vs_tfrs_mean50` (fit), `ours_vs_tfrs_mean50_lean`, and with the batch's
-      own items as our negatives too, `ours_in_batch_vs_tfrs_mean50`; `samples_per_s` of each side.
+      own items as our negatives too, `ours_in_batch_vs_tfrs_mean50` and `ours_in_batch_vs_tfrs_mean50_lean`: medians of
+      the rounds' ratios. `samples_per_s`: of each side by its median time, whose quotients may differ from those.
     """
     data_dir = require(config.paths.data_dir, "data_dir", "the comparison reads a data set made by clrec_tf.prepare")
     with tempfile.TemporaryDirectory() as folder:
@@ -53,9 +54,9 @@ def run(config: Config) -> dict:
         "tfrs_lean": repeated(lean, in_turn(batches))}, config.benchmark.rounds)
     rates = {name: round(config.train.batch_size * STEPS * CALLS / statistics.median(times))
              for name, times in seconds.items()}
-    ratios = dict(ours_vs_tfrs_mean50=round(timing.ratio(seconds, "tfrs", "cached"), 3),
-                  ours_vs_tfrs_mean50_lean=round(timing.ratio(seconds, "tfrs_lean", "cached"), 3),
-                  ours_in_batch_vs_tfrs_mean50=round(timing.ratio(seconds, "tfrs", "in_batch"), 3))
+    ratios = {f"{ours}_vs_{name}": round(timing.ratio(seconds, theirs, side), 3)
+              for ours, side in (("ours", "cached"), ("ours_in_batch", "in_batch"))
+              for name, theirs in (("tfrs_mean50", "tfrs"), ("tfrs_mean50_lean", "tfrs_lean"))}
     logging.info("samples/s %s, ratios %s", rates, ratios)
     return dict(ratios=ratios, samples_per_s=rates, batch=config.train.batch_size, queue=config.model.queue_size)
 
