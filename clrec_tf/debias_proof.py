@@ -5,8 +5,8 @@
 
 closed_forms: the exact optimum of every loss in worlds whose exposure and relevance are known. stochastic: the same
 losses and queue that models train with, trained on a table, beside their closed forms. end_to_end: towers trained from
-the logs of larger worlds, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). Another --seed makes other
-worlds and draws, and must come to the same verdicts. Exit code 1: a check failed."""
+the logs of larger worlds, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). Another --seed
+makes other worlds and draws, and must come to the same verdicts. Exit code 1: a check failed."""
 import dataclasses
 
 import numpy as np

@@ -20,9 +20,9 @@ from clrec_tf.benchmarks.workload import in_turn
 from clrec_tf.config import Config
 
 KINDS = {"clrec": "cached", "sampled_softmax": SAMPLED_SOFTMAX}
-# Whether candidates are encoded with their features; histories always are. `ids`: items have none.
-ENCODERS = {"with_features": ("costly", True), "without_features": ("costly", False), "six_features": ("features", True),
-            "ids": ("ids", True)}
+# Items, and whether candidates are encoded with their features; histories always are. `ids`: items have none.
+ENCODERS = {"with_features": ("costly", True), "without_features": ("costly", False),
+            "six_features": ("features", True), "ids": ("ids", True)}
 
 
 def run(config: Config) -> dict:
@@ -39,8 +39,8 @@ def run(config: Config) -> dict:
             for name in ENCODERS:
                 case = in_child(compare, training.case_config(config, history, user_encoder=tower,
                                                               candidate_features=ENCODERS[name][1]), name)
-                logging.info("%-32s CLRec over sampled softmax %.2f, by counts %.2f; samples/s %s; over bare operations %s",
-                             case["name"], case["ratio"], case["bound"],
+                logging.info("%-32s CLRec over sampled softmax %.2f, by counts %.2f; samples/s %s; over bare operations "
+                             "%s", case["name"], case["ratio"], case["bound"],
                              *({side: of[figure] for side, of in case["sides"].items()}
                                for figure in ("samples_per_s", "vs_bare_ops")))
                 cases.append(case)

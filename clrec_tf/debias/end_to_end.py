@@ -53,7 +53,7 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
     """
     require(config.paths.workdir, "workdir", "the end-to-end proof keeps its worlds and runs there")
     if config.model.queue == "in_batch":
-        raise UserError("--queue=in_batch: the end-to-end proof compares a queue with as many sampled negatives; use "
+        raise UserError("--queue=in_batch: the end-to-end proof compares a queue with as many sampled negatives; give "
                         "cached or raw")
     rows = []
     for repetition in range(config.proof.repetitions):
@@ -123,7 +123,8 @@ def against_truth(config: Config) -> dict[str, dict]:
     judge = Judge(world_logs.load_truth(config.exposure_world.world_dir), users, catalogue.original_ids)
     encoder = Encoder(trained.model, trained.model_config.max_history)
     cosines = protocols.vector_scorer(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows))
-    scorers = dict(model=cosines, oracle=judge.oracle_scorer(), most_popular=protocols.most_popular_scorer(catalogue.counts))
+    scorers = dict(model=cosines, oracle=judge.oracle_scorer(),
+                   most_popular=protocols.most_popular_scorer(catalogue.counts))
     result = {}
     for name, scorer in scorers.items():
         lists = protocols.rank_targets(scorer, users, len(catalogue.counts), full=False, list_length=length,
