@@ -303,10 +303,10 @@ def test_means_leave_out_users_without_the_classes_and_resamples_are_of_users():
     middle = (1 + second) / 2  # of both trainings, for users 0 and 1
     np.testing.assert_allclose(resampled["ndcg@5"], [(2 * middle + 1) / 3, (2 * middle + 1) / 3, middle])
     np.testing.assert_allclose(resampled["auc/user"], [0.5] * 3)
-    positive, negative = np.array([2, 1, 0, 0]), np.array([1, 2, 5, 5])  # all users once
-    first = ((positive[:, None] > negative).sum() + (positive[:, None] == negative).sum() / 2) / 16
-    np.testing.assert_allclose(resampled["auc/all"][0], 0.5)  # the second training is 1 − the first
-    np.testing.assert_allclose(means["auc/all"], [first, 1 - first])
+    np.testing.assert_allclose(means["auc/all"], [2 / 16, 14 / 16])  # positives 2 1 0 0 against negatives 1 2 5 5
+    pooled = randomised_metrics.measure([scores], users, liked, multiplicities)[1]["auc/all"]
+    # All users once; 2 2 0 0 against 1 1 5 5; 1 1 1 against 2 2 2 5 5.
+    np.testing.assert_allclose(pooled, [2 / 16, 4 / 16, 0])
     assert set(randomised_metrics.resampled_users(7, 0).sum(axis=1)) == {7}
 
 
@@ -324,11 +324,12 @@ def planted(folder):
     return config_lib.Config(
         randomised=dataclasses.replace(
             settings(folder, *texts, propensity_matrix="\n".join([" ".join(["0.4"] * 12)] * 40)),
-            randomised_seeds=2, epochs_tried=()),
+            randomised_seeds=1, epochs_tried=()),
         model=config_lib.ModelConfig(embedding_dim=8, attention_hidden=8, queue="raw", queue_size=64),
         train=config_lib.TrainConfig(batch_size=32, epochs=20, learning_rate=1e-2))
 
 
+@pytest.mark.slow
 def test_every_loss_finds_a_planted_taste_which_popularity_cannot(tmp_path):
     found = compare(planted(tmp_path))
     # Of each user's three and three, one pair on either side was rated before; two and two are left.
@@ -339,7 +340,6 @@ def test_every_loss_finds_a_planted_taste_which_popularity_cannot(tmp_path):
     for name in randomised_losses.LOSSES:
         assert models[name]["auc/user"]["mean"] > 0.9, name
         assert models[name]["auc/user"]["interval"][0] <= models[name]["auc/user"]["mean"] <= 1
-        assert len(models[name]["auc/user"]["by_seed"]) == 2
     assert models["most_popular"]["auc/user"]["mean"] < 0.7
     assert models["random"]["auc/all"]["mean"] == models["random"]["auc/user"]["interval"][1] == 0.5
     for metric, of in models["random"].items():
