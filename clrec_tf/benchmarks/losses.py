@@ -39,7 +39,7 @@ def run(config: Config) -> dict:
             for name in ENCODERS:
                 case = in_child(compare, training.case_config(config, history, user_encoder=tower,
                                                               candidate_features=ENCODERS[name][1]), name)
-                logging.info("%-32s CLRec over sampled softmax %.2f, by counts %.2f; samples/s %s; over bare operations "
+                logging.info("%-32s CLRec over softmax %.2f, by counts %.2f; samples/s %s; over bare operations "
                              "%s", case["name"], case["ratio"], case["bound"],
                              *({side: of[figure] for side, of in case["sides"].items()}
                                for figure in ("samples_per_s", "vs_bare_ops")))

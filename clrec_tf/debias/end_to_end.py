@@ -45,7 +45,7 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
     """All trainings that are not done yet, and what came of all of them.
 
     Args:
-      config: `exposure_world` is the biased world, the unbiased one differs in its policy only; `model` and `train` hold
+      config: `exposure_world` is the biased world, the unbiased one has another policy; `model` and `train` hold
         for every loss; worlds, data and runs are kept in --workdir, so that an interrupted proof goes on.
 
     Returns:
