@@ -1,0 +1,1 @@
+"""The sections of ``config``, by what they decide."""

@@ -1,0 +1,80 @@
+"""Settings of folders and of the way from a log to a data set."""
+import dataclasses
+
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Paths(Section):
+    """Where things are."""
+    data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).")
+    workdir: str = setting("", "Folder of one run: checkpoints, config.json, metrics.jsonl, summaries, metrics.json.")
+    export_dir: str = setting("", "Folder of export bundles, or one version inside it (default: WORKDIR/export).")
+    seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class WorldConfig(Section):
+    """A generated click log with planted structure, for a first run without data."""
+    world_users: int = setting(3000, "Users of the generated log.", lower=10)
+    world_items: int = setting(1200, "Items of the generated log.", lower=50)
+    world_intents: int = setting(8, "Intents planted in the generated log.", lower=2)
+    world_clicks_per_user: int = setting(40, "Mean clicks per user of the generated log.", lower=5)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareConfig(Section):
+    """From a raw click log to TFRecords."""
+    format: str = setting("columns",
+        "Form of --input. sequence: lines of user and item in time order. sequence_per_user: one user a line, then its "
+        "items. recbole splits token_seq columns at spaces.",
+        choices=("taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
+    input: str = setting("",
+        "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
+    item_features: str = setting("",
+        "File of item features joined by item id: TSV/CSV with a header whose first column is the item id, "
+        "Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. Features used: --feature_columns and "
+        "--multi_feature_columns; of JSON all, by default.")
+    dense_features: str = setting("",
+        "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the columns `item_id` "
+        "and `vector`.")
+    delimiter: str = setting("", "Column delimiter of text input (default: by format and file name).")
+    user_column: str = setting("user_id", "Column of the user id (format columns).")
+    item_column: str = setting("item_id", "Column of the item id (format columns).")
+    timestamp_column: str = setting("timestamp", "Column of the time stamp: a number, or an ISO date-time (in "
+                                                 "--utc_offset unless it names its own); empty: the file is in time "
+                                                 "order and has no time stamps (formats columns and recbole).")
+    timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds.", choices=("s", "ms"))
+    event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
+    title_column: str = setting("title",
+        "Column of the item's title, shown by retrieve, in the log or in --item_features.")
+    feature_columns: tuple[str, ...] = setting((), "Categorical item features, one value each (format columns and "
+                                                   "--item_features).")
+    multi_feature_columns: tuple[str, ...] = setting((), "Item features with several values each, split at "
+                                                         "--multi_separator.")
+    multi_separator: str = setting("|", "Separator inside a several-valued feature.")
+    max_values: int = setting(8, "Values kept of a several-valued feature.", lower=1)
+    keep_events: tuple[str, ...] = setting((), "Behaviours kept, such as pv,buy (default: all).")
+    split: str = setting("leave_one_out",
+        "leave_one_out: last click = test, one before = validation. last_days: test on the last day(s), validate "
+        "on those before, train on earlier.", choices=("leave_one_out", "last_days"))
+    test_days: int = setting(1, "Days of the test part (split last_days).", lower=1)
+    valid_days: int = setting(1, "Days of the validation part (split last_days); 0: none.", lower=0)
+    utc_offset: float = setting(0.0, "Hours added to UTC to find a day's border.", lower=-14.0, upper=14.0)
+    from_time: str = setting("",
+        "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset.")
+    to_time: str = setting("",
+        "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset.")
+    min_train_length: int = setting(5, "Training sequences shorter than this are not trained on.", lower=1)
+    max_sequence_length: int = setting(10_000, "Most recent clicks kept per user.", lower=2)
+    min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)
+    oov_buckets: int = setting(0, "Hash buckets for items outside the vocabulary (0: they are left out of histories).",
+                               lower=0)
+    feature_oov_buckets: int = setting(1, "Hash buckets for feature values outside a feature's vocabulary.", lower=0)
+    max_bad_rows: int = setting(0, "Unparsable rows tolerated (counted, with examples, in the report).", lower=0)
+    shard_records: int = setting(1024, "Sequences per TFRecord shard; a shard is the unit of shuffling.", lower=1)
+    impressions: str = setting("",
+        "Log of everything that was shown, clicked or not, with the columns of --format=columns, for "
+        "--negatives=impressions and --loss=ipw; needs time stamps.")
+    dry_run: bool = setting(False, "Report what would be written, and write nothing.")

@@ -1,0 +1,47 @@
+"""Settings of evaluation, export and retrieval."""
+import dataclasses
+
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig(Section):
+    """Metrics of a trained model."""
+    eval_split: str = setting("test", "Part evaluated.", choices=("test", "valid"))
+    eval_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
+    ks: tuple[str, ...] = setting(("1", "5", "10", "50"), "Cut-offs k of the ranking metrics.")
+    list_length: int = setting(10, "Length of the lists of the diversity and popularity metrics.", lower=1)
+    filter_seen: bool = setting(True, "Leave items of the user's history out of the ranking.")
+    candidate_sets: tuple[str, ...] = setting(("full", "pop100", "uniform100"), "Candidate sets, of full, pop100, "
+                                                                                "uniform100.")
+    max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
+    untrained: bool = setting(False, "Also evaluate the model with its initial values, as a baseline.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig(Section):
+    """The serving bundle."""
+    export_version: int = setting(0, "Version folder (0: one more than the newest).", lower=0)
+    export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
+    index: str = setting("auto",
+        "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
+    target_recall: float = setting(0.95, "Recall of the index against exact search below which export fails.",
+                                   lower=0.0, upper=1.0)
+    recall_k: int = setting(100, "Results k that this recall is measured over.", lower=1, upper=10_000)
+    export_users: int = setting(1000, "Held-out users on whom export measures recall and parity.", lower=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrieveConfig(Section):
+    """Retrieval from a bundle."""
+    history: str = setting("",
+        "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
+    k: int = setting(10, "Items retrieved per user.", lower=1, upper=10_000)
+    exclude_seen: bool = setting(False, "Leave the history's items out of the result.")
+    users: str = setting("",
+        "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if known, "
+        "`timestamps` and `request_time` in seconds.")
+    output: str = setting("", "File for bulk results, .parquet or .jsonl.")
+    embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.")
+    retrieve_batch: int = setting(512, "Users searched at once in bulk retrieval.", lower=1)

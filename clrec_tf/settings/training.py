@@ -1,0 +1,122 @@
+"""Settings of the towers, the loss and the training loop."""
+import dataclasses
+
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Section):
+    """The two towers and the loss."""
+    embedding_dim: int = setting(64, "Width d of item and user vectors.", lower=2)
+    feature_dims: tuple[str, ...] = setting((), "Widths of the item features' embeddings, in schema order, summing to "
+                                                "--embedding_dim (default: split by largest remainder).")
+    use_features: bool = setting(True, "Encode items with their features, not the id alone.")
+    feature_projection: bool = setting(False,
+        "Project the concatenated features to d, which lets feature widths differ from a sum of d (a deviation "
+        "from the paper).")
+    content_hidden: int = setting(0, "Hidden width of the encoder of dense content vectors (0: linear).", lower=0)
+    max_history: int = setting(50, "Most recent clicks T of a user that the query tower sees.", lower=1)
+    user_encoder: str = setting("multi_att", "multi_att: multi-head attention and weighted head aggregation (paper). "
+                                             "mean: mean of the history.", choices=("multi_att", "mean"))
+    attention_heads: int = setting(4, "Heads H of the multi-head attention.", lower=1)
+    attention_hidden: int = setting(0, "Hidden width of the attention MLP (0: 4d).", lower=0)
+    attention_values: str = setting("all",
+        "What attention sums: all = item + time + position, item = item vector only.", choices=("all", "item"))
+    head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
+                                    choices=("wha", "mean", "mean_mlp", "concat_mlp"))
+    candidate_features: bool = setting(True, "Encode candidates with their features; without, only histories are.")
+    similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
+    temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
+    position: str = setting("backward",
+        "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
+        choices=("backward", "forward", "none"))
+    time_embedding: str = setting("auto",
+        "auto: minutes if the data has time stamps. minutes: boundaries 5..3840 minutes. log2: powers of two of "
+        "seconds. none: no time.", choices=("auto", "minutes", "log2", "none"))
+    time_boundaries: tuple[str, ...] = setting((),
+        "Boundaries of the time buckets in minutes, ascending, instead of 5,10,15,30,…,3840 (time_embedding minutes).")
+    queue: str = setting("cached", "in_batch: the batch's own positives. raw: queue of ids, re-encoded each step. "
+                                   "cached: queue of item vectors.", choices=("in_batch", "raw", "cached"))
+    queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)
+    mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
+    balanced_gradient: bool = setting(True,
+        "Cached queue: in the gradient of the items, each of the batch's stands for the whole queue's share, as in a "
+        "raw queue on average. Off: as the formula reads, by which items are pushed apart by a share B/Q only.")
+    prefill_queue: bool = setting(False, "Fill the queue with shuffled training targets before the first step.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig(Section):
+    """The loss that the towers are trained with; README, "Which loss when"."""
+    loss: str = setting("contrastive",
+        "contrastive: CLRec, negatives from --queue. full_softmax: over all items. sampled_softmax: over "
+        "--num_negatives, with logQ correction. negative_sampling: logistic, with negatives for each row. "
+        "shared_negative_sampling: the same set for a batch. bce: logistic, one uniform negative. ipw: full or sampled "
+        "softmax weighted by inverse propensity.",
+        choices=("contrastive", "full_softmax", "sampled_softmax", "negative_sampling", "shared_negative_sampling",
+                 "bce", "ipw"))
+    debias_beta: float = setting(1.0,
+        "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
+        "softmax, p(y|x); between, p(y|x)/p(y)^β.", lower=0.0, upper=1.0)
+    negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
+                             choices=("clicks", "impressions"))
+    num_negatives: int = setting(0, "Sampled negatives L (0: as many as --queue_size; bce: always one).", lower=0)
+    sampler: str = setting("alias",
+        "alias: with replacement, ∝ count^power. tf_default: as tf.nn.sampled_softmax_loss (log-uniform by rank, "
+        "unique, accidental hits removed; sampled_softmax only, and resumed with other draws).",
+        choices=("alias", "tf_default"))
+    sampler_power: float = setting(-1.0,
+        "Exponent of the training count in the sampler (−1: 1 for sampled_softmax, .75 for negative sampling; bce is "
+        "uniform).", lower=-1.0, upper=2.0)
+    propensity: str = setting("popularity",
+        "First stage of ipw, q̂ of an item being shown. popularity: its share. category: its share after a click on "
+        "the same --propensity_feature. softmax: a small model of the item given the last click.",
+        choices=("popularity", "category", "softmax"))
+    propensity_data: str = setting("impressions",
+        "What q̂ is fitted on: impressions (prepare --impressions), or clicks, which only a coarse model may be fitted "
+        "on: one that predicts clicks well cancels the signal.", choices=("impressions", "clicks"))
+    propensity_feature: str = setting("", "Item feature of --propensity=category (default: the first).")
+    ipw_cap: float = setting(10.0, "Largest weight of ipw, where 1 is that of an item shown as often as the average.",
+                             lower=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(Section):
+    """The training loop."""
+    stages: tuple[str, ...] = setting(("train",),
+        "What one call does, in this order, of: generate, prepare, train, evaluate, export, show. generate, prepare "
+        "and train leave alone what is complete.")
+    batch_size: int = setting(256, "Examples B per step.", lower=1)
+    epochs: int = setting(1, "Passes over the training data.", lower=0)
+    target_mode: str = setting("last",
+        "last: a sequence's last click is the target. sliding: every click after the first is, one example per "
+        "prefix.", choices=("last", "sliding"))
+    shuffle_shards: int = setting(8, "Shards whose examples are shuffled together.", lower=1)
+    optimizer: str = setting("lazy_adam", "Sparse optimizer: only rows in use are updated.",
+                             choices=("lazy_adam", "adagrad"))
+    learning_rate: float = setting(1e-3, "Peak learning rate.", lower=0.0)
+    warmup_steps: int = setting(0, "Steps of linear warm-up.", lower=0)
+    schedule: str = setting("constant", "Learning rate after warm-up.", choices=("constant", "cosine"))
+    final_learning_rate_ratio: float = setting(0.0, "Where cosine ends, relative to the peak.", lower=0.0, upper=1.0)
+    weight_decay: float = setting(0.0, "Decoupled weight decay; of tables only the rows in use decay.", lower=0.0)
+    clip_norm: float = setting(5.0, "Global gradient norm is clipped to this (0: off).", lower=0.0)
+    steps_per_call: int = setting(20, "Steps per dispatched call.", lower=1)
+    time_dropout: float = setting(0.02,
+        "Share of examples trained without time stamps, so that the row for unknown time is trained.",
+        lower=0.0, upper=1.0)
+    validate_every: float = setting(1.0, "Epochs between validations (0: none).", lower=0.0)
+    validation_metric: str = setting("hr@10/full", "Metric (higher is better) that selects the best checkpoint.")
+    validation_users: int = setting(10_000, "Users of a validation, at most.", lower=1)
+    early_stopping_patience: int = setting(0, "Validations without a better metric before training stops (0: never).",
+                                           lower=0)
+    checkpoint_every_steps: int = setting(1000, "Steps between checkpoints.", lower=1)
+    keep_checkpoints: int = setting(3, "Latest checkpoints kept, besides the best.", lower=1)
+    max_nonfinite_steps: int = setting(10,
+        "Consecutive steps with NaN or infinite loss or gradient, each skipped, before training stops with an "
+        "error.", lower=0)
+    log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
+    verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too.",
+                               choices=("size", "sha256"))
+    threads: int = setting(0, "Threads within one operation of TensorFlow (0: as many as cores).", lower=0)
+    parallel_ops: int = setting(0, "Operations of TensorFlow that may run at once (0: as many as cores).", lower=0)
