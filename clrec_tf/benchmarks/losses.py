@@ -23,6 +23,7 @@ KINDS = {"clrec": "cached", "sampled_softmax": SAMPLED_SOFTMAX}
 # Items, and whether candidates are encoded with their features; histories always are. `ids`: items have none.
 ENCODERS = {"with_features": ("costly", True), "without_features": ("costly", False),
             "six_features": ("features", True), "ids": ("ids", True)}
+CASES = [*((name, "mean") for name in ENCODERS), ("with_features", "multi_att")]
 
 
 def run(config: Config) -> dict:
@@ -35,15 +36,14 @@ def run(config: Config) -> dict:
     """
     cases = []
     for history in training.histories(config):
-        for tower in training.TOWERS:
-            for name in ENCODERS:
-                case = in_child(compare, training.case_config(config, history, user_encoder=tower,
-                                                              candidate_features=ENCODERS[name][1]), name)
-                logging.info("%-32s CLRec over softmax %.2f, by counts %.2f; samples/s %s; over bare operations "
-                             "%s", case["name"], case["ratio"], case["bound"],
-                             *({side: of[figure] for side, of in case["sides"].items()}
-                               for figure in ("samples_per_s", "vs_bare_ops")))
-                cases.append(case)
+        for name, tower in CASES:
+            case = in_child(compare, training.case_config(config, history, user_encoder=tower,
+                                                          candidate_features=ENCODERS[name][1]), name)
+            logging.info("%-32s CLRec over softmax %.2f, by counts %.2f; samples/s %s; over bare operations "
+                         "%s", case["name"], case["ratio"], case["bound"],
+                         *({side: of[figure] for side, of in case["sides"].items()}
+                           for figure in ("samples_per_s", "vs_bare_ops")))
+            cases.append(case)
     ratios = {}
     for case in cases:
         if case["encoder"] in ("with_features", "without_features") and case["user_encoder"] == "mean":
