@@ -61,8 +61,8 @@ def run(config: Config) -> dict:
 def headlines(cases: list[dict], growth: dict, lengths: list[int]) -> dict[str, float]:
     """The ratios that stand for all: uniform ids, and the mean as query tower where items' encoding is compared.
 
-    The sizes that a growth was measured between stand in its name. `step_time_vs_bare_ops` is that of the default model:
-    ids, the longest history, multi-head attention, cached queue.
+    The sizes that a growth was measured between stand in its name. `step_time_vs_bare_ops` is that of the default
+    model: ids, the longest history, multi-head attention, cached queue.
     """
     by_name = {case["name"]: case for case in cases}
     ratios = {}
