@@ -99,11 +99,14 @@ def test_learns_and_resumes_bit_for_bit(data_dir, tmp_path, case):
     for path in folder.iterdir():
         if not path.name.startswith("step-10."):
             path.unlink()
-    (folder / "checkpoint").write_text('model_checkpoint_path: "step-10"\nall_model_checkpoint_paths: "step-10"\n')
+    # Without its time stamp TensorFlow would not list it, and training would begin anew.
+    (folder / "checkpoint").write_text('model_checkpoint_path: "step-10"\nall_model_checkpoint_paths: "step-10"\n'
+                                       'all_model_checkpoint_timestamps: 1.0\n')
     rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "killed" / "metrics.jsonl").write_text("".join(rows[:17]))
+    marked = json.dumps({**json.loads(rows[2]), "loss": 123.0}) + "\n"  # a training from the start would replace it
+    (tmp_path / "killed" / "metrics.jsonl").write_text("".join([*rows[:2], marked, *rows[3:17]]))
     assert small_run.run(config(data_dir, tmp_path / "killed", loss, model, steps_per_call=7)) == 0
-    assert small_run.losses(tmp_path / "killed") == losses
+    assert small_run.losses(tmp_path / "killed") == {**losses, 3: 123.0}
     names = {name.split("/")[0] for name in assert_equal_checkpoints(tmp_path / "whole", tmp_path / "killed")}
     states = {"queue": case.endswith(("raw", "cached")), "impressions": "impressions" in case,
               "sampler": case.endswith(("sampled_softmax", "sampling", "bce"))}
