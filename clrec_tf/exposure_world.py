@@ -31,7 +31,7 @@ def write_world(config: Config) -> dict:
     settings = config.exposure_world
     folder = require(settings.world_dir, "world_dir", "the world is written there")
     if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-        raise UserError(f"--world_dir={folder} exists already: choose another --world_dir or delete it")
+        raise UserError(f"--world_dir={folder} exists already: choose another --world_dir")
     world = sequential_world.generate(settings, config.paths.seed)
     with atomic.new_folder(folder, f"world_dir={folder}") as temporary:
         return world_logs.write(world, settings, config.paths.seed, temporary)

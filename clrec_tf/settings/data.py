@@ -9,7 +9,8 @@ from clrec_tf.settings.setting import setting
 class Paths(Section):
     """Where things are."""
     data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).")
-    workdir: str = setting("", "Folder of one run: checkpoints, config.json, metrics.jsonl, summaries, metrics.json.")
+    workdir: str = setting("", "Folder of one run, outside of --data_dir: checkpoints, config.json, metrics.jsonl, "
+                               "summaries, metrics.json.")
     export_dir: str = setting("", "Folder of export bundles, or one version inside it (default: WORKDIR/export).")
     seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
 
@@ -39,13 +40,14 @@ class PrepareConfig(Section):
     dense_features: str = setting("",
         "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the columns `item_id` "
         "and `vector`.")
-    delimiter: str = setting("", "Column delimiter of text input (default: by format and file name).")
+    delimiter: str = setting("", "Column delimiter of a text --input (default: by format and file name).")
     user_column: str = setting("user_id", "Column of the user id (format columns).")
     item_column: str = setting("item_id", "Column of the item id (format columns).")
     timestamp_column: str = setting("timestamp", "Column of the time stamp: a number, or an ISO date-time (in "
                                                  "--utc_offset unless it names its own); empty: the file is in time "
                                                  "order and has no time stamps (formats columns and recbole).")
-    timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds.", choices=("s", "ms"))
+    timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds; date-times have none.",
+                                  choices=("s", "ms"))
     event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
     title_column: str = setting("title",
         "Column of the item's title, shown by retrieve, in the log or in --item_features.")

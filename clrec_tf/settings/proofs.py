@@ -14,9 +14,11 @@ class BenchmarkConfig(Section):
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
         "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
-    rounds: int = setting(7, "Times that each side of a comparison is measured, in turn.", lower=1)
-    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suite training).", lower=1000)
-    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (suite training).")
+    rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
+                          lower=1)
+    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training and losses).",
+                                   lower=1000)
+    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (suites training, losses).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 
