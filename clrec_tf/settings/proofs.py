@@ -18,7 +18,7 @@ class BenchmarkConfig(Section):
                           lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training and losses).",
                                    lower=1000)
-    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (suites training, losses).")
+    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 
