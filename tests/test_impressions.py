@@ -134,7 +134,7 @@ def test_random_logs_by_loops_in_the_order_of_the_file(tmp_path, users, shown):
 
 
 @pytest.mark.parametrize("clicks,shown,settings,message", [
-    (CLICKS, IMPRESSIONS, dict(impressions="absent.csv"), "absent.csv cannot be read"),
+    (CLICKS, IMPRESSIONS, dict(impressions="absent.csv"), "--impressions=absent.csv is no file"),
     ("1 2\n1 3\n1 4\n1 2\n", IMPRESSIONS, dict(format="sequence"), "--impressions=.* needs a click log with"),
     (CLICKS, IMPRESSIONS, dict(timestamp_column=""), "--impressions=.* needs a click log with time stamps"),
     (CLICKS, "user_id,item_id\na,p\n", {}, "shown.csv has no column 'timestamp'"),
