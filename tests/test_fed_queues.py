@@ -23,7 +23,6 @@ from tests.naive_queue import random_batch
 from tests.naive_queue import tiny_model
 import tensorflow as tf
 
-KINDS = ("in_batch", "raw", "cached")
 SHOWN = np.array([3, 3, 12, 5, 1, 7, 3, 9, 2, 2, 11, 6, 8])
 
 
