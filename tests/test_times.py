@@ -57,7 +57,7 @@ def test_a_time_without_a_date_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("when, noted", [("2020-01-01", True), ("1577836800000", False)])
 def test_a_unit_without_effect_is_said(tmp_path, caplog, when, noted):
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "absl"):
         log = read(written(tmp_path, "l.csv", f"who,what,when\n1,2,{when}\n"), **COLUMNS, timestamp_unit="ms")
     assert log.clicks["timestamp"].to_list() == [1577836800]
     assert ("--timestamp_unit=ms has no effect" in caplog.text) == noted
