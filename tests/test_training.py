@@ -48,8 +48,12 @@ def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
     assert np.mean(hits) > 0.8  # 3 of 30 by chance: 0.1
 
 
-@pytest.mark.parametrize("queue", ["in_batch", "raw", "cached"])
-def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(data_dir, tmp_path, queue):
+LIST = ('model_checkpoint_path: "step-10"\nall_model_checkpoint_paths: "step-10"\n'
+        'all_model_checkpoint_timestamps: 1.0\n')  # without the time stamp TensorFlow takes it for empty
+
+
+@pytest.mark.parametrize("queue,checkpoint_list", [("in_batch", LIST), ("raw", LIST), ("cached", LIST), ("cached", "")])
+def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(data_dir, tmp_path, queue, checkpoint_list):
     whole = small_run.config(data_dir, tmp_path / "whole", model=dict(queue=queue), time_dropout=0.2, schedule="cosine",
                               keep_checkpoints=100)
     assert small_run.run(whole) == 0
@@ -60,8 +64,12 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(data_dir, tmp_path
     for path in folder.iterdir():
         if not path.name.startswith("step-10."):
             path.unlink()
-    (folder / "checkpoint").write_text('model_checkpoint_path: "step-10"\nall_model_checkpoint_paths: "step-10"\n')
+    if checkpoint_list:  # else it is lost, and the files must do
+        (folder / "checkpoint").write_text(checkpoint_list)
     rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert json.loads(rows[2])["step"] == 3
+    rows[2] = json.dumps({**json.loads(rows[2]), "loss": 123.0}) + "\n"  # a training from the start would replace it
+    losses[3] = 123.0
     (tmp_path / "killed" / "metrics.jsonl").write_text("".join(rows[:17]) + rows[17][:9])
     killed = small_run.config(data_dir, tmp_path / "killed", model=dict(queue=queue), time_dropout=0.2, schedule="cosine",
                               steps_per_call=7, keep_checkpoints=100)

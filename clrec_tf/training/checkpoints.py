@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from typing import Optional
 
 from absl import logging
@@ -128,7 +129,8 @@ class Checkpoints:
 
     def restore_latest(self) -> Optional[str]:
         """Restores everything from the latest checkpoint that is intact, if there is one; returns its prefix."""
-        for prefix in reversed(self._latest.checkpoints):
+        kept = self._kept()
+        for prefix in reversed(kept):
             try:
                 restore(self._checkpoint, prefix).assert_consumed()
                 return prefix
@@ -137,9 +139,20 @@ class Checkpoints:
             except AssertionError as error:
                 raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): "
                                 "its settings or schema differ; use another --workdir") from error
-        if self._latest.checkpoints:
+        if kept:
             raise DataError(f"no checkpoint in {self._latest.directory} can be read: use another --workdir")
         return None
+
+    def _kept(self) -> list[str]:
+        """Prefixes of the latest checkpoints, oldest first; by their files where TensorFlow's list of them is lost."""
+        listed, folder = list(self._latest.checkpoints), self._latest.directory
+        if listed or not os.path.isdir(folder):
+            return listed
+        steps = sorted(int(match[1]) for match in map(re.compile(r"step-(\d+)\.index").fullmatch, os.listdir(folder))
+                       if match)
+        if steps:
+            logging.warning("%s/checkpoint, the list of the checkpoints, is lost or damaged: going by the files", folder)
+        return [os.path.join(folder, f"step-{step}") for step in steps]
 
 
 def _saved(manager, step):
