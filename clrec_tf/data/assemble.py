@@ -183,7 +183,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
     exposures = None
     if settings.impressions:
         if clicks.timestamp is None:
-            raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps")
+            raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
+                            "--timestamp_column")
         exposures = read_exposures(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
     return Dataset(schema, sequences, catalogue, tuple(rows for _, rows in encoded), content, exposures, report)
 

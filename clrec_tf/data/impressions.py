@@ -78,4 +78,8 @@ def _read(settings):
                         "--timestamp_column")
     plain = dataclasses.replace(settings, format="columns", input=path, event_column="", feature_columns=(),
                                 multi_feature_columns=())
-    return logs.read_log(logs.open_log(plain), plain)
+    try:
+        source = logs.open_log(plain)
+    except UserError as error:  # whose remedy for logs without time stamps is none here
+        raise UserError(f"--impressions: {str(error).split(', or --timestamp_column=')[0]}") from error
+    return logs.read_log(source, plain)

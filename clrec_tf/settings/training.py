@@ -58,7 +58,8 @@ class LossConfig(Section):
                  "bce", "ipw"))
     debias_beta: float = setting(1.0,
         "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
-        "softmax, p(y|x); between, p(y|x)/p(y)^β.", lower=0.0, upper=1.0)
+        "softmax, p(y|x); between, p(y|x)/p(y)^β. With --negatives=impressions, of the impressions' popularity.",
+        lower=0.0, upper=1.0)
     negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
                              choices=("clicks", "impressions"))
     num_negatives: int = setting(0, "Sampled negatives L (0: as many as --queue_size; bce: always one).", lower=0)
@@ -74,11 +75,12 @@ class LossConfig(Section):
         "the same --propensity_feature. softmax: a small model of the item given the last click.",
         choices=("popularity", "category", "softmax"))
     propensity_data: str = setting("impressions",
-        "What q̂ is fitted on: impressions (prepare --impressions), or clicks, which only a coarse model may be fitted "
-        "on: one that predicts clicks well cancels the signal.", choices=("impressions", "clicks"))
+        "What q̂ is fitted on: impressions (prepare --impressions), or clicks, which only a coarse model should be "
+        "fitted on: one that predicts clicks well cancels the signal, and is warned of.",
+        choices=("impressions", "clicks"))
     propensity_feature: str = setting("", "Item feature of --propensity=category (default: the first).")
-    ipw_cap: float = setting(10.0, "Largest weight of ipw, where 1 is that of an item shown as often as the average.",
-                             lower=0.0)
+    ipw_cap: float = setting(10.0,
+        "Largest weight of ipw, where 1 is that of an item shown as often as the average (0: no cap).", lower=0.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,12 @@ from clrec_tf.negatives.alias_sampler import smoothed_frequencies
 from clrec_tf.negatives.impression_stream import ImpressionStream
 
 MAX_FULL_SOFTMAX = 20_000  # items; more are scored by sampled softmax
+# Settings that only some losses read.
+USED_BY = {
+    **dict.fromkeys(("propensity", "propensity_data", "propensity_feature", "ipw_cap"), ("ipw",)),
+    "num_negatives": ("sampled_softmax", "negative_sampling", "shared_negative_sampling", "ipw"),
+    "sampler_power": ("sampled_softmax", "negative_sampling", "shared_negative_sampling", "ipw"),
+}
 POWERS = dict(sampled_softmax=1.0, ipw=1.0, negative_sampling=0.75, shared_negative_sampling=0.75, bce=0.0)
 
 
@@ -118,6 +124,10 @@ def _check(settings, model_settings, schema):
     if -1.0 < settings.sampler_power < 0.0:
         raise UserError(f"--sampler_power={settings.sampler_power} would draw rare items more often than popular ones: "
                         "give 0 or more, or −1 for the default")
+    for name, losses in USED_BY.items():
+        if settings.loss not in losses and getattr(settings, name) != getattr(type(settings), name):
+            raise UserError(f"--{name}={getattr(settings, name)} has no effect on --loss={settings.loss}, only on "
+                            f"{', '.join(losses)}: leave it out")
     if settings.loss == "full_softmax" and schema.num_items > MAX_FULL_SOFTMAX:
         raise UserError(f"--loss=full_softmax scores every item in every step; {schema.num_items} are more than "
                         f"{MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
