@@ -137,7 +137,7 @@ def test_random_logs_by_loops_in_the_order_of_the_file(tmp_path, users, shown):
     (CLICKS, IMPRESSIONS, dict(impressions="absent.csv"), "--impressions=absent.csv is no file"),
     ("1 2\n1 3\n1 4\n1 2\n", IMPRESSIONS, dict(format="sequence"), "--impressions=.* needs a click log with"),
     (CLICKS, IMPRESSIONS, dict(timestamp_column=""), "--impressions=.* needs a click log with time stamps"),
-    (CLICKS, "user_id,item_id\na,p\n", {}, "--impressions: .*shown.csv has no column 'timestamp': give --timestamp_column as one of user_id, item_id$"),
+    (CLICKS, "user_id,item_id\na,p\n", {}, "--impressions: .*'timestamp': give --timestamp_column as one of user_id, item_id$"),
     (CLICKS, "who,item_id,timestamp\na,p,3\n", {}, "shown.csv has no column 'user_id': give --user_column"),
     (CLICKS, HEADER + "a,p,3\na,,4\na,q,yesterday\n", dict(max_bad_rows=1),
      r"shown.csv has 2 bad of 3 rows, --max_bad_rows=1(.|\n)*line 3: a,,4 .empty item id"),
