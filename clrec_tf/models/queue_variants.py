@@ -131,7 +131,9 @@ class CachedQueueNegatives(_Variant):
     alike. The loss itself, and the gradient of the users, are the same.
     """
 
-    balanced = True  # set by `build_variant`
+    def __init__(self, *arguments, balanced):
+        super().__init__(*arguments)
+        self.balanced = balanced
 
     def logits(self, batch, handles):
         """Batch -> (positive logits [B], candidate logits [B,B] of the batch, [B,Q] of the queue)."""
@@ -200,12 +202,11 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=N
       log_q, impressions: see `_Variant`.
       balanced: see `CachedQueueNegatives`.
     """
+    settings = mask_same_user, log_q, impressions
     if kind == "in_batch":
-        return InBatchNegatives(model, None, mask_same_user, log_q, impressions)
+        return InBatchNegatives(model, None, *settings)
     fields = {"item": tf.TensorSpec([model.item_encoder.item_width], tf.int64), "owner": tf.TensorSpec([], tf.int64)}
-    if kind == "cached":
-        fields["vector"] = tf.TensorSpec([model.item_encoder.dim], tf.float32)
-    variant = {"raw": RawQueueNegatives, "cached": CachedQueueNegatives}[kind]
-    built = variant(model, FifoQueue(capacity, fields, local_variable), mask_same_user, log_q, impressions)
-    built.balanced = balanced
-    return built
+    if kind == "raw":
+        return RawQueueNegatives(model, FifoQueue(capacity, fields, local_variable), *settings)
+    fields["vector"] = tf.TensorSpec([model.item_encoder.dim], tf.float32)
+    return CachedQueueNegatives(model, FifoQueue(capacity, fields, local_variable), *settings, balanced=balanced)

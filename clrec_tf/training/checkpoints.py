@@ -151,7 +151,7 @@ class Checkpoints:
         steps = sorted(int(match[1]) for match in map(re.compile(r"step-(\d+)\.index").fullmatch, os.listdir(folder))
                        if match)
         if steps:
-            logging.warning("%s/checkpoint, the list of the checkpoints, is lost or damaged: going by the files", folder)
+            logging.warning("%s/checkpoint, the list of checkpoints, is lost or damaged: going by the files", folder)
         return [os.path.join(folder, f"step-{step}") for step in steps]
 
 

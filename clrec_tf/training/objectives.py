@@ -18,11 +18,13 @@ from clrec_tf.negatives.alias_sampler import smoothed_frequencies
 from clrec_tf.negatives.impression_stream import ImpressionStream
 
 MAX_FULL_SOFTMAX = 20_000  # items; more are scored by sampled softmax
-# Settings that only some losses read.
+# Settings that only some losses read, by section.
+SAMPLING = ("sampled_softmax", "negative_sampling", "shared_negative_sampling", "ipw")
 USED_BY = {
-    **dict.fromkeys(("propensity", "propensity_data", "propensity_feature", "ipw_cap"), ("ipw",)),
-    "num_negatives": ("sampled_softmax", "negative_sampling", "shared_negative_sampling", "ipw"),
-    "sampler_power": ("sampled_softmax", "negative_sampling", "shared_negative_sampling", "ipw"),
+    "loss": {**dict.fromkeys(("debias_beta", "negatives"), ("contrastive",)), "sampler": ("sampled_softmax",),
+             **dict.fromkeys(("num_negatives", "sampler_power"), SAMPLING),
+             **dict.fromkeys(("propensity", "propensity_data", "propensity_feature", "ipw_cap"), ("ipw",))},
+    "model": dict.fromkeys(("mask_same_user", "prefill_queue"), ("contrastive",)),
 }
 POWERS = dict(sampled_softmax=1.0, ipw=1.0, negative_sampling=0.75, shared_negative_sampling=0.75, bce=0.0)
 
@@ -88,7 +90,7 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
       UserError: settings that contradict each other or the data.
     """
     settings = config.loss
-    _check(settings, config.model, schema)
+    _check(config, schema)
     local, data_dir = runtime.local_variable, config.paths.data_dir
     if settings.loss == "contrastive" and settings.debias_beta == 1.0 and settings.negatives == "clicks":
         return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local,
@@ -108,26 +110,21 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
         settings.loss == "shared_negative_sampling")
 
 
-def _check(settings, model_settings, schema):
+def _check(config, schema):
     """`UserError` where flags contradict each other, the loss or the data."""
-    of_contrastive = [(settings, "debias_beta"), (settings, "negatives"), (model_settings, "mask_same_user"),
-                      (model_settings, "prefill_queue")]
-    for section, name in of_contrastive:
-        if settings.loss != "contrastive" and getattr(section, name) != getattr(type(section), name):
-            raise UserError(f"--{name}={getattr(section, name)} belongs to --loss=contrastive, not to {settings.loss}: "
-                            "leave it out")
-    if settings.negatives == "impressions" and model_settings.mask_same_user:
-        raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user to "
-                        "leave out; give one of them")
-    if settings.sampler == "tf_default" and settings.loss != "sampled_softmax":
-        raise UserError(f"--sampler=tf_default belongs to --loss=sampled_softmax, not to {settings.loss}: use alias")
+    settings = config.loss
     if -1.0 < settings.sampler_power < 0.0:
         raise UserError(f"--sampler_power={settings.sampler_power} would draw rare items more often than popular ones: "
                         "give 0 or more, or −1 for the default")
-    for name, losses in USED_BY.items():
-        if settings.loss not in losses and getattr(settings, name) != getattr(type(settings), name):
-            raise UserError(f"--{name}={getattr(settings, name)} has no effect on --loss={settings.loss}, only on "
-                            f"{', '.join(losses)}: leave it out")
+    for name, section in (("loss", settings), ("model", config.model)):
+        for flag, losses in USED_BY[name].items():
+            value = getattr(section, flag)
+            if settings.loss not in losses and value != getattr(type(section), flag):
+                raise UserError(f"--{flag}={value} belongs to --loss={', '.join(losses)}, not to {settings.loss}: "
+                                "leave it out")
+    if settings.negatives == "impressions" and config.model.mask_same_user:
+        raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user to "
+                        "leave out; give one of them")
     if settings.loss == "full_softmax" and schema.num_items > MAX_FULL_SOFTMAX:
         raise UserError(f"--loss=full_softmax scores every item in every step; {schema.num_items} are more than "
                         f"{MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
