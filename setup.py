@@ -30,5 +30,5 @@ setuptools.setup(
         "matplotlib>=3.8",
         "tqdm>=4.60",
     ],
-    extras_require={"test": ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100"]},
+    extras_require={"test": ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37"]},
 )

@@ -1,0 +1,137 @@
+"""The manifests build, fit Kubernetes's schemas, start one cluster and are locked down. No controller runs here."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests import kubernetes_manifests as manifests
+
+
+def test_there_are_both_ways_to_run_and_an_example_of_each():
+    assert manifests.RUNS == ["base-jobs", "base-jobset", "overlays/taobao-jobs", "overlays/taobao-jobset"]
+
+
+@pytest.mark.parametrize("version", manifests.VERSIONS)
+@pytest.mark.parametrize("variant", ["storage", *manifests.VARIANTS])
+def test_objects_fit_the_schemas_of_kubernetes(variant, version):
+    assert not manifests.core_problems(manifests.built(variant), version)
+
+
+@pytest.mark.parametrize("variant", [variant for variant in manifests.VARIANTS if "jobset" in variant])
+def test_the_jobset_fits_its_schema_and_succeeds_with_the_chief(shared_data, variant):
+    objects = manifests.built(variant)
+    jobset, = manifests.of_kind(objects, "JobSet")
+    assert not manifests.crd_problems(jobset, manifests.jobset_crd(shared_data))
+    spec = jobset["spec"]
+    assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
+    assert spec["failurePolicy"]["maxRestarts"] > 0 and spec["failurePolicy"]["restartStrategy"] == "BlockingRecreate"
+    assert [(r["action"], r["onJobFailureReasons"]) for r in spec["failurePolicy"]["rules"]] == [
+        ("FailJobSet", ["PodFailurePolicy"])]
+    assert spec["network"] == {"enableDNSHostnames": True, "subdomain": "clrec", "publishNotReadyAddresses": True}
+    assert not manifests.of_kind(objects, "Job") and not manifests.of_kind(objects, "Service")
+
+
+@pytest.mark.parametrize("variant", manifests.VARIANTS)
+def test_every_pod_derives_the_cluster_of_the_pods(variant):
+    objects = manifests.built(variant)
+    sizes = {name: role.job["spec"]["completions"] for name, role in manifests.roles(objects).items()}
+    assert sizes == dict(chief=1, worker=4, ps=2, evaluator=1) if "taobao" in variant else sizes == dict(
+        chief=1, worker=2, ps=1, evaluator=0)
+    assert not manifests.cluster_problems(objects)
+
+
+@pytest.mark.parametrize("variant", manifests.VARIANTS)
+def test_pods_are_locked_down(variant):
+    for role in manifests.roles(manifests.built(variant)).values():
+        assert not manifests.security_problems(role)
+
+
+@pytest.mark.parametrize("variant", manifests.VARIANTS)
+def test_roles_end_and_restart_as_they_should(variant):
+    roles = manifests.roles(manifests.built(variant))
+    for name, role in roles.items():
+        spec = role.job["spec"]
+        assert spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
+        assert role.pod["restartPolicy"] == "Never"  # what podFailurePolicy asks for
+        on_exit, *rest = spec["podFailurePolicy"]["rules"]
+        assert on_exit["action"] == "FailJob" and on_exit["onExitCodes"] == {
+            "containerName": role.container["name"], "operator": "In", "values": [2]}
+        alone = name in ("worker", "evaluator")  # replaced alone; the others take everything with them
+        assert [rule["action"] for rule in rest] == ["Ignore"] * alone and (spec["backoffLimit"] > 0) == alone
+    grace = {name: role.pod["terminationGracePeriodSeconds"] for name, role in roles.items()}
+    for name in ("worker", "ps"):  # they serve until the chief has saved its checkpoint
+        container = roles[name].container
+        program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+        assert program == "sleep" and grace["chief"] <= int(seconds) < grace[name]
+        assert container["startupProbe"]["tcpSocket"] == container["readinessProbe"]["tcpSocket"] == {"port": "grpc"}
+    for name in ("chief", "worker", "ps"):
+        assert roles[name].container["ports"] == [{"name": "grpc", "containerPort": 2222}]
+
+
+@pytest.mark.parametrize("variant", manifests.VARIANTS)
+def test_pods_reach_each_other_and_names_only(variant):
+    objects = manifests.built(variant)
+    policy = manifests.of_kind(objects, "NetworkPolicy")[0]["spec"]
+    run = policy["podSelector"]["matchLabels"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"} and run
+    for role in manifests.roles(objects).values():
+        assert run.items() <= role.job["spec"]["template"]["metadata"]["labels"].items()
+    own = [{"podSelector": {"matchLabels": run}}]
+    assert policy["ingress"] == [{"from": own, "ports": [{"protocol": "TCP", "port": 2222}]}]
+    peers, names = policy["egress"]
+    assert peers == {"to": own, "ports": [{"protocol": "TCP", "port": 2222}]}
+    assert len(names["to"]) == 1 and {"namespaceSelector", "podSelector"} == set(names["to"][0])
+    assert {(port["protocol"], port["port"]) for port in names["ports"]} == {("UDP", 53), ("TCP", 53)}
+    for service in manifests.of_kind(objects, "Service"):
+        spec = service["spec"]
+        assert spec["clusterIP"] == "None" and spec["publishNotReadyAddresses"] is True and spec["selector"] == run
+        assert {role.pod["subdomain"] for role in manifests.roles(objects).values()} == {service["metadata"]["name"]}
+
+
+@pytest.mark.parametrize("variant", manifests.VARIANTS)
+def test_what_the_pods_mount_exists_and_the_flags_can_be_read(tmp_path, variant):
+    objects = manifests.built(variant)
+    claim = manifests.of_kind(manifests.built("storage"), "PersistentVolumeClaim")[0]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    for role in manifests.roles(objects).values():
+        volumes = {volume["name"]: volume for volume in role.pod["volumes"]}
+        mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in role.container["volumeMounts"]}
+        assert mounts["/data"]["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+        folder, name = os.path.split(role.container["args"][-1].removeprefix("--flagfile="))
+        text = manifests.config_maps(objects)[mounts[folder]["configMap"]["name"]][name]
+    for path in re.findall(r"^--(?:data_dir|workdir|export_dir|input)=(.*)", text, re.MULTILINE):
+        assert path.startswith("/data/")
+    flagfile = tmp_path / "train.flags"
+    flagfile.write_text(text.replace(manifests.IN_IMAGE, str(manifests.ROOT)), encoding="utf-8")
+    code = ("import sys; from absl import flags; from clrec_tf import command_line; command_line.define_flags(); "
+            "flags.FLAGS(sys.argv); c = command_line.read_flags(); print(c.paths.data_dir, c.paths.workdir)")
+    ran = subprocess.run([sys.executable, "-c", code, f"--flagfile={flagfile}"], cwd=manifests.ROOT,
+                         capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and all(path.startswith("/data/") for path in ran.stdout.split()), ran.stderr[-500:]
+
+
+@pytest.mark.parametrize("variant", manifests.WITH_COMPONENTS)
+def test_components_add_a_gpu_to_workers_and_a_secret_as_files(variant):
+    for name, role in manifests.roles(manifests.built(variant)).items():
+        assert role.container["resources"]["limits"].get("nvidia.com/gpu") == (1 if name == "worker" else None)
+        mount, = [mount for mount in role.container["volumeMounts"] if mount["mountPath"] == "/secrets"]
+        volume, = [volume for volume in role.pod["volumes"] if volume["name"] == mount["name"]]
+        assert mount["readOnly"] and volume["secret"] == {"secretName": "clrec-credentials", "defaultMode": 0o440}
+
+
+def test_the_image_holds_what_the_pods_run_and_writes_to_mounts_only():
+    text = (manifests.FOLDER / "Dockerfile").read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    sources = [source for line in copied for source in line.split()]
+    ignored = (manifests.FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    for source in sources:
+        assert (manifests.ROOT / source).exists() and f"!{source}" in ignored
+    assert f"COPY launch/tf_config.py {manifests.IN_IMAGE}/launch/tf_config.py" in text
+    assert f"COPY configs {manifests.IN_IMAGE}/configs" in text
+    for variable in ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"):
+        assert re.search(rf"\b{variable}=/tmp\b", text)
+    assert re.search(r"^USER 10001:10001$", text, re.MULTILINE) and "-c constraints.txt" in text
+    for image in re.findall(r"^(?:FROM|ARG BASE=)\s*(\S+)", text, re.MULTILINE):
+        assert not manifests.REGISTRY.match(image)
