@@ -37,9 +37,10 @@ def test_the_environment_fills_in_what_is_not_given_and_an_old_tf_config_is_repl
 
 def test_the_command_takes_the_process_over_with_its_arguments_and_exit_code():
     code = "import os, sys; print(os.getpid(), sys.argv[1:]); sys.exit(75)"
-    arguments = [*(f"--{name}={value}" for name, value in GOOD.items()), "--", sys.executable, "-c", code, "--role=x", "--"]
-    with subprocess.Popen([sys.executable, SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as process:
+    arguments = [f"--{name}={value}" for name, value in GOOD.items()]
+    command = [sys.executable, "-c", code, "--role=x", "--"]
+    with subprocess.Popen([sys.executable, SCRIPT, *arguments, "--", *command], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True) as process:
         out, _ = process.communicate()
     assert out.strip() == f"{process.pid} ['--role=x', '--']" and process.returncode == 75
 
