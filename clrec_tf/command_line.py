@@ -14,7 +14,6 @@ from absl import logging
 from clrec_tf import config as config_lib
 from clrec_tf.errors import UserError
 
-EXIT_USER_ERROR = 2
 GENERATED_CODE = "__autograph_generated_file"  # how the names of AutoGraph's modules and files begin
 ALIASES = {"from_time": "from", "to_time": "to"}
 
@@ -88,7 +87,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             code = main(read_flags())
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
-            code = EXIT_USER_ERROR
+            code = error.exit_code
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             code = 130
@@ -96,7 +95,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             _exit(141)
         except OSError as error:
             print(f"error: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
-            code = EXIT_USER_ERROR
+            code = UserError.exit_code
         sys.stdout.flush()
         sys.stderr.flush()
         _exit(code or 0)
@@ -127,7 +126,7 @@ def _parse(argv, uses, usage):
     except flags.Error as error:
         message = str(error).removeprefix("ERROR:: ")  # absl's own mark, of flag files
         print(f"error: {message}\nRun with --help for this command's flags.", file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR)
+        sys.exit(UserError.exit_code)
 
 
 def _help(uses, usage) -> str:

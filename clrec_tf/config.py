@@ -7,6 +7,7 @@ import dataclasses
 from typing import Optional
 
 from clrec_tf.errors import UserError
+from clrec_tf.settings.cluster import ClusterConfig
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.data import WorldConfig
@@ -23,7 +24,7 @@ from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-    evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
+    cluster=ClusterConfig, evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
     exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 
 
@@ -36,6 +37,7 @@ class Config:
     model: ModelConfig = ModelConfig()
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
+    cluster: ClusterConfig = ClusterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()

@@ -91,19 +91,29 @@ def run_stage(stage: str, config: Config) -> int:
 
 
 def train(config: Config) -> int:
-    """The stage train on this machine; returns the exit code."""
+    """The stage train, on this machine or from the chief of a cluster; returns the exit code."""
+    # pylint: disable=import-outside-toplevel
+    from clrec_tf.training import cluster
     from clrec_tf.training.loop import train as train_loop
-    from clrec_tf.training.runtime import LocalRuntime
     from clrec_tf.training.threads import set_threads
     set_threads(config.train)
-    return train_loop(config, LocalRuntime())
+    task = cluster.task_from_environment()
+    if task is None:
+        from clrec_tf.training.runtime import LocalRuntime
+        return train_loop(config, LocalRuntime())
+    from clrec_tf.training.cluster_runtime import ClusterRuntime
+    return train_loop(config, ClusterRuntime(task, config))
 
 
 def main(config: Config) -> int:
-    """Runs the command."""
-    return run_stages(config)
+    """Runs the command: the stages, or what a role of a cluster other than the chief does."""
+    from clrec_tf.training import cluster  # pylint: disable=import-outside-toplevel
+    task = cluster.task_from_environment()
+    if task is None or task.role == "chief":
+        return run_stages(config)
+    return cluster.serve(task, config)
 
 
 if __name__ == "__main__":
-    command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "evaluate",
-                                                "export", "retrieve"))
+    command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "cluster",
+                                                "evaluate", "export", "retrieve"))

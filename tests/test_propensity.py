@@ -13,6 +13,7 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.data.ledger import Ledger
 from clrec_tf.errors import UserError
 from clrec_tf.models import propensity as models
 from clrec_tf.training import objectives
@@ -43,7 +44,7 @@ def fitted(data_dir, epochs=1, **settings):
                     train=TrainConfig(batch_size=2, target_mode="sliding", epochs=epochs))
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 2, 8, "sliding", 0)
-    batches = training_dataset(data_dir, schema, manifest, plan, 0, epochs, 4)
+    batches = training_dataset(data_dir, schema, manifest, plan, Ledger(plan, epochs).remaining(), 4)
     return propensity.fit(config, schema, manifest, batches)
 
 
@@ -236,4 +237,5 @@ def test_sequences_of_one_click_are_no_examples(tmp_path):
     config = dataclasses.replace(Config(Paths(data_dir=single)), loss=LossConfig(loss="ipw", propensity_data="clicks"))
     plan = EpochPlan(manifest.shards["train"], 2, 8, "last", 0)
     with pytest.raises(UserError, match="sequences of two clicks or more"):
-        propensity.fit(config, schema, manifest, training_dataset(single, schema, manifest, plan, 0, 1, 4))
+        propensity.fit(config, schema, manifest, training_dataset(single, schema, manifest, plan,
+                                                                         Ledger(plan, 1).remaining(), 4))

@@ -113,7 +113,7 @@ def test_one_trace_over_an_epoch(data_dir, tmp_path):
     iterator = iter(run.dataset())
     for steps in (1, 2, 5, 3):
         run.call(iterator, tf.constant(steps, tf.int64))
-    assert run.call.experimental_get_tracing_count() == 1
+    assert run.call.function.experimental_get_tracing_count() == 1
 
 
 def test_validation_keeps_the_best_and_early_stopping_ends_the_training(data_dir, tmp_path):

@@ -56,8 +56,7 @@ def generated(folder: str, config: Config) -> str:
 
 def measured(config: Config, epoch_steps: int) -> dict:
     """Input alone, training from files and training from memory, in turn."""
-    runtime = LocalRuntime()
-    run_ = set_up(config, runtime)
+    run_ = set_up(config, LocalRuntime())
     steps = tf.constant(STEPS, tf.int64)
 
     @tf.function
@@ -67,7 +66,7 @@ def measured(config: Config, epoch_steps: int) -> dict:
             samples += next(iterator)["weight"][0]
         return samples
 
-    alone, trained = runtime.dataset(run_.dataset), runtime.dataset(run_.dataset)
+    alone, trained = iter(run_.dataset()), iter(run_.dataset())
     kept = [next(trained) for _ in range(STEPS)]
     memory = in_turn(tf.nest.map_structure(lambda *parts: tf.stack(parts), *kept))
     seconds = timing.take_turns({

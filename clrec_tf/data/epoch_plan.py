@@ -2,8 +2,8 @@
 
 An epoch visits the training shards in a seeded random order, `shuffle_shards` at a time: a pool. A pool's examples
 are shuffled together and cut into batches; its last batch may be short and is padded with rows of weight 0. So every
-example of an epoch is trained exactly once, the number of steps is known beforehand, and the position in the data is
-the number of steps done.
+example of an epoch is trained exactly once, and the number of steps is known beforehand. Who takes which is kept in
+``ledger``.
 """
 import dataclasses
 
@@ -78,13 +78,3 @@ class EpochPlan:
     def epoch_ends(self, epochs: int) -> list[int]:
         """Steps done at the end of each epoch."""
         return np.cumsum([self.steps(epoch) for epoch in range(epochs)], dtype=int).tolist()
-
-    def remaining(self, step: int, epochs: int) -> list[Pool]:
-        """Pools from one step on; the first may have been begun."""
-        left = []
-        for epoch in range(epochs):
-            for pool in self.pools(epoch):
-                if step < pool.batches:
-                    left.append(dataclasses.replace(pool, first_batch=step))
-                step = max(0, step - pool.batches)
-        return left

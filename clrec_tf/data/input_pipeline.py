@@ -1,12 +1,11 @@
 """TFRecords to batches. Records are parsed a pool at a time and cut into windows with gathers: no Python, no
 per-example work. What comes out is a pure function of the plan and the seed (see ``epoch_plan``)."""
-import os
-
 import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.epoch_plan import Pool
 from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.encoders.clicks import time_gap
 
@@ -128,48 +127,86 @@ def _drop_times(batch, rate, seed):
     return batch
 
 
+def _seed(plan, numbers, part):
+    """Seed [2] of one part of a pool."""
+    return tf.stack([tf.constant(plan.seed, tf.int64) * 1_000_003 + numbers[0], part])
+
+
+def pool_examples(pool, numbers, plan: EpochPlan):
+    """A pool's examples in training order.
+
+    Args:
+      pool: from `parse_pool`.
+      numbers: int64 [≥ 2], epoch and index of the pool.
+      plan: for mode and seed.
+
+    Returns:
+      (target [W], sequence [W]) int64, see `target_clicks`.
+    """
+    targets, sequences = target_clicks(pool["splits"], plan.target_mode)
+    order = tf.random.experimental.stateless_shuffle(
+        tf.range(tf.size(targets, tf.int64)), _seed(plan, numbers, numbers[1]))
+    return tf.gather(targets, order), tf.gather(sequences, order)
+
+
+def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_history: int, time_dropout: float):
+    """One batch of a pool: its rows are a function of the pool and the index.
+
+    Args:
+      pool: from `parse_pool`.
+      examples: from `pool_examples`.
+      numbers: int64 [≥ 2], epoch and index of the pool.
+      batch_index: scalar int64.
+      plan: for batch size and seed.
+      max_history: T.
+      time_dropout: share of examples whose time stamps are hidden.
+
+    Returns:
+      A batch as documented in ``models/clrec``.
+    """
+    targets, sequences = examples
+    at = batch_index * plan.batch_size + tf.range(plan.batch_size, dtype=tf.int64)
+    valid = at < tf.size(targets, tf.int64)
+    at = tf.where(valid, at, 0)
+    batch = window_batch(pool, tf.gather(targets, at), tf.gather(sequences, at), valid, max_history)
+    return _drop_times(batch, time_dropout, _seed(plan, numbers, numbers[1] * 10_000_019 + batch_index + 1))
+
+
+def read_pool(files, records, schema: schema_lib.Schema) -> tf.data.Dataset:
+    """Dataset of one element, what `parse_pool` gives for [G] files that hold `records` sequences."""
+    serialized = tf.data.TFRecordDataset(files, buffer_size=8 << 20)
+    # One more than promised is asked for, so that a file with too many records shows itself too.
+    return serialized.batch(records + 1).map(lambda whole: parse_pool(whole, records, files, schema))
+
+
 def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_lib.Manifest, plan: EpochPlan,
-                     first_step: int, epochs: int, max_history: int, time_dropout: float = 0.0) -> tf.data.Dataset:
-    """Batches from one step on to the end of the last epoch.
+                     pools: list[Pool], max_history: int, time_dropout: float = 0.0) -> tf.data.Dataset:
+    """The batches of pools, in their order.
 
     Args:
       data_dir: folder of the data set.
       schema: its facts.
       manifest: its files.
       plan: order and cut of the examples.
-      first_step: steps already done.
-      epochs: passes over the data in all.
+      pools: of the plan, such as those of a ``ledger``; each from its `first_batch` on.
       max_history: T.
       time_dropout: share of examples whose time stamps are hidden.
     """
-    pools = plan.remaining(first_step, epochs)
-    files = tf.constant([os.path.join(data_dir, shard.name) for shard in manifest.shards["train"]])
+    files = tf.constant(manifest.paths(data_dir, "train"))
     shards = np.full((len(pools), max((len(pool.shards) for pool in pools), default=0)), -1, np.int64)
     for row, pool in zip(shards, pools):
         row[:len(pool.shards)] = pool.shards
     numbers = np.array([[p.epoch, p.index, p.records, p.first_batch, p.batches] for p in pools], np.int64).reshape(-1, 5)
-    size, seed = plan.batch_size, tf.constant(plan.seed, tf.int64)
 
     def read(shards, numbers):
         pool_files = tf.gather(files, tf.boolean_mask(shards, shards >= 0))
-        records = tf.data.TFRecordDataset(pool_files, buffer_size=8 << 20)
-        # One more than promised is asked for, so that a file with too many records shows itself too.
-        whole = records.batch(numbers[2] + 1)
-        return whole.map(lambda serialized: (parse_pool(serialized, numbers[2], pool_files, schema), numbers))
+        return read_pool(pool_files, numbers[2], schema).map(lambda pool: (pool, numbers))
 
     def batches(pool, numbers):
-        targets, sequences = target_clicks(pool["splits"], plan.target_mode)
-        pool_seed = tf.stack([seed * 1_000_003 + numbers[0], numbers[1]])
-        order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(targets, tf.int64)), pool_seed)
-        targets, sequences = tf.gather(targets, order), tf.gather(sequences, order)
+        examples = pool_examples(pool, numbers, plan)
 
         def cut(batch_index):
-            at = batch_index * size + tf.range(size, dtype=tf.int64)
-            valid = at < tf.size(targets, tf.int64)
-            at = tf.where(valid, at, 0)
-            batch = window_batch(pool, tf.gather(targets, at), tf.gather(sequences, at), valid, max_history)
-            batch_seed = tf.stack([pool_seed[0], numbers[1] * 10_000_019 + batch_index + 1])
-            return _drop_times(batch, time_dropout, batch_seed)
+            return pool_batch(pool, examples, numbers, batch_index, plan, max_history, time_dropout)
 
         return tf.data.Dataset.range(numbers[3], numbers[4]).map(cut, num_parallel_calls=2, deterministic=True)
 

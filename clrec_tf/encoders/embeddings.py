@@ -2,13 +2,42 @@
 import tensorflow as tf
 
 
+class RowNormal(tf.keras.initializers.Initializer):
+    """Untruncated normal of mean 0, the same values whatever the shards of a table: each draws its part of one stream.
+
+    Args:
+      std: standard deviation.
+      seed: of the stream.
+    """
+
+    def __init__(self, std, seed):
+        self.std, self.seed = std, seed
+
+    def __call__(self, shape, dtype=None, partition_shape=None, partition_offset=None):
+        """The table [rows, dim], or the shard of `partition_shape` that begins at `partition_offset`."""
+        dtype = dtype or tf.float32
+        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=[self.seed, 0])
+        first = int(partition_offset[0]) * int(shape[1]) if partition_offset else 0
+        rows = partition_shape or shape
+        # Philox draws four numbers for each value of its counter.
+        blocks, skipped = divmod(first, 4)
+        count = int(rows[0]) * int(rows[1])
+        values = tf.raw_ops.StatelessRandomNormalV2(
+            shape=[skipped + count], key=key, counter=counter + tf.constant([blocks, 0], tf.uint64), alg=1, dtype=dtype)
+        return self.std * tf.reshape(values[skipped:], rows)
+
+    def get_config(self):
+        """Constructor arguments."""
+        return dict(std=self.std, seed=self.seed)
+
+
 def embedding_initializer(dim: int, seed: int) -> tf.keras.initializers.Initializer:
     """Untruncated normal of mean 0 and std d^−0.5, the same for every table whatever its rows (SPEC A7).
 
     Normal, since directions of uniform vectors crowd the corners; independent of the number of rows, since tables of
     very different sizes are summed.
     """
-    return tf.keras.initializers.RandomNormal(0.0, dim ** -0.5, seed=seed)
+    return RowNormal(dim ** -0.5, seed)
 
 
 def lookup(table, ids: tf.Tensor) -> tf.Tensor:

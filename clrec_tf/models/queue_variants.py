@@ -47,6 +47,11 @@ class _Variant(tf.Module):
         """Batch -> the contrastive loss of each row, [B]; enqueues."""
         return contrastive.contrastive_loss(*self.logits(batch, handles), bound=self.bound)
 
+    @property
+    def health_names(self):
+        """Names of what `health` gives."""
+        return ("queue_fill", "queue_duplicate_rate") if self.queue else ()
+
     def health(self, handles):
         """`queue_fill`, entries, and `queue_duplicate_rate`, share of entries that repeat an item; scalars."""
         if not self.queue:

@@ -33,6 +33,8 @@ class _Compared(tf.Module):
         """Handles of the variables of each state; once per trace."""
         return {name: state.handles() for name, state in self.states.items()}
 
+    health_names = ()
+
     def health(self, handles):
         """Nothing to report."""
         del handles
@@ -150,6 +152,8 @@ class PropensityWeighted(tf.Module):
         """Batch -> [B]."""
         weights = ipw.inverse_propensity_weights(self._propensity(batch), self._cap)
         return ipw.self_normalized(weights, batch["weight"]) * self._softmax.losses(batch, handles)
+
+    health_names = ()
 
     def health(self, handles):
         """Nothing beyond what the first stage reported."""

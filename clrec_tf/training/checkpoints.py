@@ -21,10 +21,12 @@ BEST_FOLDER = "best"
 
 @dataclasses.dataclass
 class Progress:
-    """Where a training stands. Order and cut of the data are functions of the seed, so `step` is the data position.
+    """Where a training stands. Order and cut of the data are functions of the seed.
 
     Attributes:
       step: batches consumed.
+      position: which, see `Ledger.position`; None: the first `step` in order.
+      repeated_steps: steps that may have been trained twice, since a worker was lost.
       metric: name of the validation metric.
       best_metric: its value at the best validation so far, None before the first.
       best_step: its step.
@@ -35,6 +37,8 @@ class Progress:
       stopped_early: whether early stopping has ended the training.
     """
     step: int = 0
+    position: Optional[dict] = None
+    repeated_steps: int = 0
     metric: str = ""
     best_metric: Optional[float] = None
     best_step: int = 0
@@ -112,7 +116,7 @@ class Checkpoints:
     def __init__(self, workdir, keep, model, optimizer, local_states, progress, runtime):
         state = dict(model=model, optimizer=optimizer, progress=ProgressState(progress))
         state |= {name: LocalState(owner, runtime) for name, owner in local_states.items()}
-        self._progress = progress
+        self._progress, self._options = progress, runtime.save_options
         self._checkpoint = tf.train.Checkpoint(**state)
         self._latest = tf.train.CheckpointManager(
             self._checkpoint, os.path.join(workdir, LATEST_FOLDER), max_to_keep=keep, checkpoint_name="step")
@@ -121,18 +125,18 @@ class Checkpoints:
 
     def save(self) -> str:
         """Saves everything; returns the prefix."""
-        return _saved(self._latest, self._progress.step)
+        return self._saved(self._latest)
 
     def save_best(self) -> str:
         """Saves the model as the best so far."""
-        return _saved(self._best, self._progress.step)
+        return self._saved(self._best)
 
     def restore_latest(self) -> Optional[str]:
         """Restores everything from the latest checkpoint that is intact, if there is one; returns its prefix."""
         kept = self._kept()
         for prefix in reversed(kept):
             try:
-                restore(self._checkpoint, prefix).assert_consumed()
+                restore(self._checkpoint, prefix, self._options).assert_consumed()
                 return prefix
             except DataError as error:
                 logging.warning("%s: going back to the checkpoint before it", error)
@@ -142,6 +146,17 @@ class Checkpoints:
         if kept:
             raise DataError(f"no checkpoint in {self._latest.directory} can be read: use another --workdir")
         return None
+
+    def _saved(self, manager):
+        try:
+            return manager.save(checkpoint_number=self._progress.step, options=self._options)
+        except (tf.errors.UnavailableError, tf.errors.AbortedError):
+            raise  # of a cluster; nothing is wrong with the disk
+        except (tf.errors.OpError, OSError) as error:
+            raise UserError(
+                f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:200]}): the checkpoint "
+                "before it is kept; free space there or choose another --workdir, which in a cluster all roles must "
+                "see, or --checkpoint_io=chief, and run again to go on from it") from error
 
     def _kept(self) -> list[str]:
         """Prefixes of the latest checkpoints, oldest first; by their files where TensorFlow's list of them is lost."""
@@ -155,17 +170,13 @@ class Checkpoints:
         return [os.path.join(folder, f"step-{step}") for step in steps]
 
 
-def _saved(manager, step):
-    try:
-        return manager.save(checkpoint_number=step)
-    except (tf.errors.OpError, OSError) as error:
-        raise UserError(f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:200]}): the "
-                        "checkpoint before it is kept; free space there or choose another --workdir, and run again to "
-                        "go on from it") from error
-
-
-def restore(checkpoint: tf.train.Checkpoint, prefix: str):
+def restore(checkpoint: tf.train.Checkpoint, prefix: str, options=None):
     """Restores objects from a checkpoint.
+
+    Args:
+      checkpoint: the objects.
+      prefix: of the files.
+      options: tf.train.CheckpointOptions, None for TensorFlow's.
 
     Returns:
       TensorFlow's load status, for assertions about what was found.
@@ -176,7 +187,7 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str):
     """
     check_complete(prefix)
     try:
-        return checkpoint.restore(prefix)
+        return checkpoint.restore(prefix, options)
     except (ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): "
                         "its settings or schema differ") from error

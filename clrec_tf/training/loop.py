@@ -35,18 +35,22 @@ def train(config: Config, runtime) -> int:
                      ", ended by early stopping" if progress.stopped_early else "")
         return 0
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
-    iterator = runtime.dataset(run.dataset)
     with StopSignals() as stop:
         while not run.finished:
-            steps = steps_to_next_event(progress.step, run, settings)
-            result = run_call(run, runtime, iterator, steps, config)
-            progress.step += steps
-            check_finite(progress, result, steps, settings.max_nonfinite_steps)
-            reporter.add(progress.step, steps, result)
+            until = next_event(progress.step, run, settings)
+            for steps, repeated, result in results(run, until, stop, config):
+                progress.step += steps
+                progress.repeated_steps += repeated
+                check_finite(progress, result, steps, settings.max_nonfinite_steps)
+                reporter.add(progress.step, steps, result)
+            # Nothing is under way now: model, queues and the ledger belong together.
             if progress.step in run.validation_steps and progress.step > progress.last_validation_step:
-                progress.stopped_early = validate(run, reporter, settings)
+                with runtime.unwatched():
+                    progress.stopped_early = validate(run, reporter, settings)
             if run.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
-                run.checkpoints.save()
+                progress.position = run.ledger.position()
+                with runtime.unharmed("saving a checkpoint"):
+                    run.checkpoints.save()
                 reporter.restart_clock()
             if stop.exit_code and not run.finished:
                 logging.info("stopped by a signal at step %d; run the same command to go on", progress.step)
@@ -55,22 +59,22 @@ def train(config: Config, runtime) -> int:
     return 0 if run.finished else stop.exit_code
 
 
-def steps_to_next_event(step: int, run, settings) -> int:
-    """Steps of the next call: at most `steps_per_call`, and not past a log line, checkpoint, validation or the end."""
-    ends = [step + settings.steps_per_call, run.total_steps]
-    ends += [(step // every + 1) * every for every in (settings.log_every_steps, settings.checkpoint_every_steps)]
+def next_event(step: int, run, settings) -> int:
+    """The step of the next checkpoint or validation, or the last."""
+    ends = [run.total_steps, (step // settings.checkpoint_every_steps + 1) * settings.checkpoint_every_steps]
     ends += run.validation_steps[bisect.bisect_right(run.validation_steps, step):][:1]
-    return min(ends) - step
+    return min(ends)
 
 
-def run_call(run, runtime, iterator, steps, config):
-    """One call; an error of the input pipeline becomes one that names the shard."""
+def results(run, until, stop, config):
+    """What the dispatcher gives; an error of the input pipeline becomes one that names the shard."""
     try:
-        return runtime.fetch(runtime.schedule(run.call, (iterator, tf.constant(steps, tf.int64))))
+        yield from run.dispatcher.results(until, stop)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.OutOfRangeError
             ) as error:
         message = str(error.message)
-        if isinstance(error, tf.errors.InvalidArgumentError) and "damaged training data" not in message:
+        if isinstance(error, tf.errors.InvalidArgumentError) and not any(
+                sign in message for sign in ("damaged training data", "Dataset was empty")):
             raise
         schema_lib.load_manifest(config.paths.data_dir, "sha256")  # names the shard that changed, if one did
         raise DataError(f"reading --data_dir={config.paths.data_dir} failed: {message[:600]}") from error

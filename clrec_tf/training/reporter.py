@@ -43,7 +43,7 @@ class Reporter:
         self._steps += steps
         for name in SUMS:
             self._sums[name] = self._sums.get(name, 0.0) + float(result[name])
-        if step % self._log_every == 0 or step == self._total:
+        if step // self._log_every > (step - steps) // self._log_every or step == self._total:
             good = max(1.0, self._sums["trained"])
             seconds = time.perf_counter() - self._start
             row = {"loss": self._sums["loss"] / good, "gradient_norm": self._sums["gradient_norm"] / good,

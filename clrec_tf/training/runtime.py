@@ -1,18 +1,22 @@
-"""Where a step runs. The loop knows only this interface, so that a cluster needs no second loop.
+"""Where a step runs: in this process, or on the workers of a cluster. The loop knows only what both have in common.
 
-`schedule(function, arguments)` starts a call, `fetch` waits for its result as NumPy, `join` waits for all of them.
-`dataset` makes the iterator(s) that calls read from, `worker_index` says in a trace which worker runs it, and
-`local_variable` makes a variable that each worker has for itself.
+`start` begins a call whose work is chosen when it is taken, `ended` says whether it is over, `fetch` gives its result,
+and `wait` waits for something to happen. `local_variable` makes a variable that each worker has for itself.
 """
 import contextlib
 
 import tensorflow as tf
+
+from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.training.feeds import IteratorFeed
 
 
 class LocalRuntime:
     """One process on one machine: calls run at once."""
 
     num_workers = 1
+    depth = 1  # calls begun before their results are asked for
+    save_options = None
 
     def __init__(self):
         self.strategy = tf.distribute.get_strategy()
@@ -21,33 +25,51 @@ class LocalRuntime:
         """Context in which variables are made."""
         return contextlib.nullcontext()
 
-    def worker_index(self):
-        """Index of the worker that runs the current trace, scalar int64."""
-        return tf.constant(0, tf.int64)
-
     def local_variable(self, make, shape, dtype):
         """A worker-local variable; make(worker) gives its initial value."""
         return tf.Variable(lambda: make(0), shape=shape, dtype=dtype, trainable=False)
+
+    def local_constant(self, value):
+        """A large constant that each worker holds: a function that gives it, to be called once per trace."""
+        tensor = tf.constant(value)
+        return lambda: tensor
 
     def read_local(self, variable):
         """Values of a worker-local variable as NumPy, one per worker (None: the worker is down)."""
         return [variable.numpy()]
 
     def write_local(self, variable, values):
-        """Sets a worker-local variable, one value per worker; before the first trace."""
-        variable.assign(values[0])
+        """Sets a worker-local variable, one value per worker (None: as it is made); before the first trace."""
+        if values[0] is not None:
+            variable.assign(values[0])
 
-    def dataset(self, make):
-        """Iterator over make(), one per worker."""
-        return iter(make())
+    def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
+        """What gives calls their batches; see ``feeds``."""
+        return IteratorFeed(ledger, training_dataset(data_dir, schema, manifest, plan, ledger.remaining(), max_history,
+                                                     time_dropout))
 
-    def schedule(self, function, arguments):
-        """Starts one call."""
-        return function(*arguments)
+    def start(self, call, feed, choose):
+        """Begins a call of ``step``; choose(worker) gives its arguments."""
+        del feed
+        return call.function(*choose(0))
 
-    def join(self, deadline=None):
-        """Waits for all calls; `deadline` in seconds without progress."""
+    def ended(self, result) -> bool:
+        """Whether a call is over, well or not."""
+        del result
+        return True
+
+    def wait(self, taken, under_way):
+        """Waits a little for one of the calls under way."""
 
     def fetch(self, result):
-        """Result of a call, as NumPy."""
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
+        """Result of a call that has ended, as NumPy; raises its error."""
+        return result.numpy()
+
+    def unharmed(self, doing):
+        """Context for work on this process' own thread in which a cluster may be lost, or stand still."""
+        del doing
+        return contextlib.nullcontext()
+
+    def unwatched(self):
+        """The same for work that may take any time."""
+        return contextlib.nullcontext()

@@ -13,6 +13,7 @@ from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.data.ledger import Ledger
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
@@ -22,8 +23,10 @@ from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Checkpoints
 from clrec_tf.training.checkpoints import Progress
+from clrec_tf.training.dispatch import Dispatcher
 from clrec_tf.training.objectives import build_objective
 from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.step import TrainCall
 from clrec_tf.training.step import make_train_call
 from clrec_tf.training.validation import Validator
 from clrec_tf.training.validation import validation_steps
@@ -35,8 +38,10 @@ class Run:
 
     Attributes:
       model, optimizer: trained.
-      call: `call(iterator, steps)`, see ``step``.
-      dataset: makes the batches from the current step on.
+      call: several steps, see ``step``.
+      dataset: makes the batches that are left, in one process.
+      dispatcher: trains, see ``dispatch``.
+      ledger: who trains which batches.
       progress: where the training stands.
       checkpoints: saves it.
       validator: None without validation.
@@ -45,8 +50,10 @@ class Run:
     """
     model: tf.keras.Model
     optimizer: tf.keras.optimizers.Optimizer
-    call: Callable
+    call: TrainCall
     dataset: Callable
+    dispatcher: Dispatcher
+    ledger: Ledger
     progress: Progress
     checkpoints: Checkpoints
     validator: Optional[Validator]
@@ -70,29 +77,30 @@ def set_up(config: Config, runtime) -> Run:
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir, settings.verify_data)
     plan = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
                      config.paths.seed)
-    epoch_ends = plan.epoch_ends(settings.epochs)
-    total_steps = epoch_ends[-1] if epoch_ends else 0
     resumed = open_workdir(workdir, config, schema.hash())
 
     # Without features the pipeline does not even parse them.
     used = schema if config.model.use_features else dataclasses.replace(schema, features=())
 
-    def dataset(order=plan, first_step=None):
-        return training_dataset(data_dir, used, manifest, order, progress.step if first_step is None else first_step,
-                                settings.epochs, config.model.max_history, settings.time_dropout)
+    def dataset(order=plan, pools=None):
+        pools = Ledger(order, settings.epochs).remaining() if pools is None else pools
+        return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
 
-    with runtime.scope():
+    total_steps = Ledger(plan, settings.epochs).total
+    with runtime.unharmed("making the model"), runtime.scope():
         model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
         objective = build_objective(config, schema, manifest, model, runtime,
-                                    lambda: propensity.fit(config, schema, manifest, dataset(first_step=0)))
+                                    lambda: propensity.fit(config, schema, manifest, dataset()))
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
     progress = Progress(metric=settings.validation_metric)
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
-    restored = checkpoints.restore_latest() if resumed else None
+    with runtime.unharmed("restoring a checkpoint"):
+        restored = checkpoints.restore_latest() if resumed else None
     if restored:
         logging.info("going on from %s", restored)
         progress.use_metric(settings.validation_metric)
+    ledger = Ledger(plan, settings.epochs, progress.step, progress.position)
 
     if config.model.prefill_queue and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
@@ -103,10 +111,12 @@ def set_up(config: Config, runtime) -> Run:
     if settings.validate_every and not validates:
         logging.info("the data set has no validation part: training runs without validation")
     validator = Validator(config, schema, manifest, model) if validates else None
-    call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime)
+    feed = runtime.feed(ledger, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
+    call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open)
+    dispatcher = Dispatcher(call, feed, ledger, runtime, settings.steps_per_call, settings.log_every_steps)
     record_run(workdir, config, schema.hash())
-    return Run(model, optimizer, call, dataset, progress, checkpoints, validator, total_steps,
-               validation_steps(epoch_ends, settings.validate_every) if validates else [])
+    return Run(model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints, validator, total_steps,
+               validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [])
 
 
 def check_paths(paths: Paths) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 import tensorflow as tf
 
 from clrec_tf.losses import contrastive
+from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import summed_rows
 
 SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
@@ -22,8 +23,28 @@ def scale_gradients(gradients, factor):
     return [scaled(gradient) for gradient in gradients]
 
 
-def make_train_call(model, objective, optimizer, clip_norm, runtime):
-    """Compiles `call(iterator, steps) -> sums`.
+class TrainCall:
+    """Several steps in one compiled call.
+
+    Attributes:
+      function: tf.function of what the feed gives (see ``feeds``) -> [n] float32, one value for each of `names`.
+      names: of the values.
+    """
+
+    def __init__(self, function, names):
+        self.function, self.names = function, names
+
+    def __call__(self, *work) -> dict:
+        """Name -> scalar."""
+        return self.named(tf.unstack(self.function(*work)))
+
+    def named(self, values) -> dict:
+        """The values by their names."""
+        return dict(zip(self.names, values))
+
+
+def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=open_iterator) -> TrainCall:
+    """Compiles the training steps.
 
     Args:
       model: a `CLRec`.
@@ -31,12 +52,13 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime):
       optimizer: built for the model's variables.
       clip_norm: global norm that gradients are clipped to; 0 = off.
       runtime: where calls run.
+      open_feed: `open` of a feed.
 
     Returns:
-      A tf.function of an iterator of batches and a scalar int64 number of steps. Its result holds sums over the steps
-      `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many did), `examples` (rows of
-      weight > 0), `skipped` (steps whose loss or gradient was not finite), the `longest_skipped` run of those and the
-      `trailing_skipped` one at the end, and the queue's health after the last.
+      A call of an iterator of batches and a scalar int64 number of steps, or of what another feed gives. Its result
+      holds sums over the steps `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many
+      did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
+      `longest_skipped` run of those and the `trailing_skipped` one at the end, and the queue's health after the last.
     """
     variables = model.trainable_variables
 
@@ -57,13 +79,16 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime):
         runtime.strategy.run(apply, args=(gradients,))
         return 0.0
 
+    names = [*SUMS, "trailing_skipped", "longest_skipped", *objective.health_names]
+
     @tf.function
-    def call(iterator, steps):
+    def call(*work):
         handles = objective.handles()
+        batch_of, steps = open_feed(*work)
         sums = {name: tf.constant(0.0) for name in SUMS}
         trailing = longest = tf.constant(0.0)
-        for _ in tf.range(steps):
-            gradients, loss, norm, examples = runtime.strategy.run(differentiate, args=(next(iterator), handles))
+        for step in tf.range(steps):
+            gradients, loss, norm, examples = runtime.strategy.run(differentiate, args=(batch_of(step), handles))
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
             # A batch without a row that counts changes nothing either: momentum would move the model on its own.
             trained = finite & (examples > 0)
@@ -71,9 +96,10 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime):
             skipped = 1.0 - tf.cast(finite, tf.float32)
             trailing = (trailing + 1.0) * skipped
             longest = tf.maximum(longest, trailing)
-            step = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
+            done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
                     "trained": tf.cast(trained, tf.float32), "examples": examples, "skipped": skipped}
-            sums = {name: sums[name] + step[name] for name in step}
-        return {**sums, "trailing_skipped": trailing, "longest_skipped": longest, **objective.health(handles)}
+            sums = {name: sums[name] + done[name] for name in done}
+        result = {**sums, "trailing_skipped": trailing, "longest_skipped": longest, **objective.health(handles)}
+        return tf.stack([result[name] for name in names])  # one tensor: in a cluster each would be a message
 
-    return call
+    return TrainCall(call, names)

@@ -1,0 +1,108 @@
+"""Who trains which batches: hands them out, each once, and knows at any time what is left.
+
+One reader takes the pools in order (`advance`). Workers of a cluster take slices of pools (`take`): each keeps to a
+pool of its own while that has batches, so that it reads the files once, then begins another, and in the end helps with
+those of others. So a slow worker's share goes to the rest. An epoch's batches are handed out before the next epoch's.
+"""
+import dataclasses
+import threading
+from typing import Optional
+
+from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.epoch_plan import Pool
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Batches first..first+steps−1 of a pool."""
+    pool: Pool
+    first: int
+    steps: int
+
+
+class Ledger:
+    """The batches of all epochs.
+
+    Args:
+      plan: order and cut of the examples.
+      epochs: passes over the data in all.
+      step: steps done, in order, where there is no `position`.
+      position: of an earlier ledger over the same plan, from its `position()`.
+    """
+
+    def __init__(self, plan: EpochPlan, epochs: int, step: int = 0, position: Optional[dict] = None):
+        self.epoch_ends = plan.epoch_ends(epochs)
+        self.limit = self.total = self.epoch_ends[-1] if self.epoch_ends else 0
+        self._plan, self._epochs, self._lock = plan, epochs, threading.Lock()
+        self._begin(position["epoch"] if position else 0)
+        if position:
+            for pool, taken in position["pools"].items():
+                self._taken[int(pool)] = taken
+        self.taken = sum(self._taken.values()) + ([0] + self.epoch_ends)[min(self._epoch, len(self.epoch_ends))]
+        if not position:
+            self.advance(step)
+
+    def _begin(self, epoch: int):
+        self._epoch, self._lanes = epoch, {}
+        self._pools = {pool.index: pool for pool in self._plan.pools(epoch)} if epoch < self._epochs else {}
+        self._taken = dict.fromkeys(self._pools, 0)
+
+    def _left(self, index: int) -> int:
+        return self._pools[index].batches - self._taken[index]
+
+    def take(self, worker: int, steps: int) -> Optional[Slice]:
+        """The next batches for a worker, at most `steps` and not past `limit`; None where there are none.
+
+        The limit, steps in all, is set from outside: the next checkpoint, validation or the end.
+        """
+        with self._lock:
+            steps = min(steps, self.limit - self.taken)
+            if steps <= 0 or not self._unfinished():
+                return None
+            index = self._pool_for(worker)
+            self._lanes[worker] = index
+            steps, first = min(steps, self._left(index)), self._taken[index]
+            self._taken[index] += steps
+            self.taken += steps
+            return Slice(self._pools[index], first, steps)
+
+    def _pool_for(self, worker):
+        open_pools = self._unfinished()
+        if self._lanes.get(worker) in open_pools:
+            return self._lanes[worker]
+        others = {pool for lane, pool in self._lanes.items() if lane != worker}
+        free = [index for index in open_pools if index not in others]
+        return free[0] if free else max(open_pools, key=self._left)
+
+    def _unfinished(self) -> list[int]:
+        """Pools with batches left, of the next epoch where this one has none."""
+        while self._epoch < self._epochs:
+            found = [index for index in self._pools if self._left(index)]
+            if found:
+                return found
+            self._begin(self._epoch + 1)
+        return []
+
+    def advance(self, steps: int) -> int:
+        """Takes batches in the order of `remaining`, up to `limit`; returns how many."""
+        with self._lock:
+            steps = left = min(steps, self.limit - self.taken)
+            while left:
+                index = self._unfinished()[0]
+                now = min(left, self._left(index))
+                self._taken[index] += now
+                left -= now
+            self.taken += steps
+            return steps
+
+    def remaining(self) -> list[Pool]:
+        """Pools that have batches left, in order; of those begun, `first_batch` says where to go on."""
+        with self._lock:
+            begun = [dataclasses.replace(self._pools[index], first_batch=self._taken[index])
+                     for index in self._unfinished()]
+            return begun + [pool for epoch in range(self._epoch + 1, self._epochs) for pool in self._plan.pools(epoch)]
+
+    def position(self) -> dict:
+        """What has been handed out, for JSON: the epoch, and of its pools the batches taken."""
+        with self._lock:
+            return {"epoch": self._epoch, "pools": {str(pool): taken for pool, taken in self._taken.items() if taken}}

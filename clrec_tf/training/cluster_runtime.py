@@ -1,0 +1,249 @@
+"""The runtime of a cluster: variables on parameter servers, calls on workers, the chief hands out the work.
+
+What TensorFlow promises: a call whose worker is lost is done again by another (at least once), a lost worker comes back
+by itself, a lost parameter server ends everything. What it does not notice is a process that stands still; for that
+there are deadlines here.
+"""
+import contextlib
+import os
+import sys
+import threading
+import time
+
+from absl import logging
+import tensorflow as tf
+from tensorflow.python.distribute.coordinator import coordinator_context
+from tensorflow.python.distribute.coordinator.values import PerWorkerValues
+
+from clrec_tf.config import Config
+from clrec_tf.errors import ClusterError
+from clrec_tf.errors import UserError
+from clrec_tf.training import cluster
+from clrec_tf.training.feeds import PoolFeed
+
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+        tf.errors.FailedPreconditionError)
+GO_ON = "Run the same command again, with all roles started anew, to go on from the last checkpoint"
+POLL_S = 0.02
+
+
+class _Chosen(PerWorkerValues):
+    """An argument of a call that is chosen by the worker which takes it.
+
+    The coordinator asks for the value of the worker that is about to run a call; before that, when the call is
+    scheduled, for that of worker 0, by which the function is traced.
+    """
+
+    def __init__(self, spec, choose):  # pylint: disable=super-init-not-called
+        self._values = self
+        self._spec, self._choose, self._scheduler = spec, choose, threading.get_ident()
+
+    def __getitem__(self, worker):
+        return self._spec if threading.get_ident() == self._scheduler else self._choose(worker)[0]
+
+
+class ClusterRuntime:
+    """Chief's side of a cluster.
+
+    Args:
+      task: of the chief.
+      config: settings.
+
+    Raises:
+      ClusterError: roles that are absent or do not answer.
+    """
+
+    def __init__(self, task: cluster.Task, config: Config):
+        settings = config.cluster
+        self._deadline = settings.progress_deadline_s
+        self.num_workers = len(task.addresses["worker"])
+        self.depth = settings.calls_ahead * self.num_workers
+        tf.config.threading.set_inter_op_parallelism_threads(
+            max(config.train.parallel_ops or os.cpu_count(), cluster.MIN_THREADS))
+        tf.config.set_visible_devices([], "GPU")  # the chief encodes nothing that pays for one
+        cluster.wait_for_servers(task, settings.connect_deadline_s)
+        self._watch = _Watch(task, settings.progress_deadline_s)
+        with self.unharmed("connecting"):
+            resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+                cluster.cluster_spec(task), task_type="chief", task_id=0, rpc_layer="grpc")
+            partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+                settings.shard_kilobytes << 10, len(task.addresses["ps"]))
+            self.strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
+            self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self._check_devices()
+        self._watch.ping_parameter_servers()
+        self.save_options = None
+        if settings.checkpoint_io == "chief":
+            self.save_options = tf.train.CheckpointOptions(
+                experimental_io_device="/job:chief/replica:0/task:0/device:CPU:0")
+        self._initial = []  # of every worker-local variable: (variable, worker -> value)
+        self._progress = time.monotonic()
+        logging.info("the cluster has %d workers and %d parameter servers", self.num_workers, len(task.addresses["ps"]))
+
+    def _check_devices(self):
+        gpus = [device.name for device in tf.config.list_logical_devices("GPU") if "/job:worker" in device.name]
+        several = [name for name in gpus if not name.endswith("GPU:0")]
+        if several:
+            raise UserError(f"a worker uses one GPU, but {several[0]} is a second one: start one worker per GPU, each "
+                            "with its own CUDA_VISIBLE_DEVICES")
+        logging.info("GPUs of workers: %d", len(gpus))
+
+    def scope(self):
+        """Context in which variables are made: on parameter servers, large ones in shards."""
+        return self.strategy.scope()
+
+    def local_variable(self, make, shape, dtype):
+        """A variable that each worker has for itself; make(worker) gives its initial value."""
+        known = {}
+
+        def initial():
+            context = coordinator_context.get_current_dispatch_context()
+            worker = context.worker_index if context else 0
+            value = known.get(worker) if context else None
+            return make(worker) if value is None else tf.constant(value, dtype)
+
+        with self.strategy.scope():
+            variable = tf.Variable(initial, shape=shape, dtype=dtype, trainable=False, per_worker_variable=True)
+        self._initial.append((variable, known))
+        return variable
+
+    def local_constant(self, value):
+        """A large constant that each worker holds: sent to it once, when it starts."""
+        tensor = tf.constant(value)
+        variable = self.local_variable(lambda worker: tensor, tensor.shape, tensor.dtype)
+        return lambda: tf.ensure_shape(
+            tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tensor.dtype), tensor.shape)
+
+    def _known(self, variable):
+        return next(known for other, known in self._initial if other is variable)
+
+    def read_local(self, variable):
+        """Values of a worker-local variable as NumPy, one per worker (None: the worker is down).
+
+        A worker that is lost later begins anew with what was read here last.
+        """
+        variable._maybe_create_per_worker_vars()  # pylint: disable=protected-access
+        values = []
+        for remote in variable._per_worker_vars._values:  # pylint: disable=protected-access
+            try:
+                values.append(remote.get().numpy())
+            except tf.errors.OpError:
+                values.append(None)
+        self._known(variable).update((worker, value) for worker, value in enumerate(values) if value is not None)
+        return values
+
+    def write_local(self, variable, values):
+        """Sets a worker-local variable, one value per worker (None: as it is made); before the first trace."""
+        self._known(variable).update(enumerate(values))
+
+    def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
+        """What gives calls their batches; see ``feeds``."""
+        return PoolFeed(ledger, plan, manifest.paths(data_dir, "train"), schema, max_history, time_dropout,
+                        self.local_variable)
+
+    def start(self, call, feed, choose):
+        """Begins a call of ``step``; choose(worker) gives its argument when a worker takes it."""
+        with self._lost_as_error():
+            return self._coordinator.schedule(call.function, args=(_Chosen(feed.spec, choose),))
+
+    def ended(self, result) -> bool:
+        """Whether a call is over, well or not."""
+        over = result._status_available_event.is_set()  # pylint: disable=protected-access
+        if over:
+            self._progress = time.monotonic()
+        return over
+
+    def wait(self, taken, under_way):
+        """Waits a little for one of the calls under way.
+
+        Raises:
+          ClusterError: none has ended, and none was taken, for --progress_deadline_s.
+        """
+        now = time.monotonic()
+        if taken.wait(POLL_S):
+            taken.clear()
+            self._progress = max(self._progress, now)
+        elif now - self._progress > self._deadline:
+            held = [f"worker {call.workers[-1]} ({call.steps} steps)" for call in under_way if call.workers]
+            raise ClusterError(f"no call has ended for --progress_deadline_s={self._deadline:g}; under way: "
+                               f"{', '.join(held) or 'none, no worker takes one'}. One of them, or a parameter server, "
+                               f"stands still or is lost. {GO_ON}")
+
+    def fetch(self, result):
+        """Result of a call that has ended, as NumPy; raises its error."""
+        with self._lost_as_error():
+            return result.fetch()
+
+    @contextlib.contextmanager
+    def unharmed(self, doing):
+        """Context for work on the chief's own thread in which the cluster may be lost, or stand still."""
+        with self._watch.busy(doing), self._lost_as_error():
+            yield
+        self._progress = time.monotonic()
+
+    @contextlib.contextmanager
+    def unwatched(self):
+        """The same for work that may take any time, such as a validation."""
+        with self._lost_as_error():
+            yield
+        self._progress = time.monotonic()
+
+    @contextlib.contextmanager
+    def _lost_as_error(self):
+        try:
+            yield
+        except LOST as error:
+            raise ClusterError(f"the cluster was lost: {str(error.message).strip().splitlines()[0][:300]}. {GO_ON}"
+                               ) from error
+
+
+class _Watch:
+    """A thread that ends the process where a parameter server, or work on the chief's own thread, gives no answer:
+    TensorFlow would wait for ever."""
+
+    def __init__(self, task, deadline):
+        self._servers, self._deadline = range(len(task.addresses["ps"])), deadline
+        self._doing, self._since = None, 0.0
+        threading.Thread(target=self._run, daemon=True, name="watch").start()
+
+    @contextlib.contextmanager
+    def busy(self, doing):
+        """While in this context, the deadline counts."""
+        self._since, self._doing = time.monotonic(), doing
+        try:
+            yield
+        finally:
+            self._doing = None
+
+    def ping_parameter_servers(self):
+        """Starts a thread for each, which asks it for nothing again and again."""
+        for index in self._servers:
+            threading.Thread(target=self._ping, args=(index,), daemon=True, name=f"ping-{index}").start()
+
+    def _ping(self, index):
+        while True:
+            asked = time.monotonic()
+            done = threading.Event()
+            threading.Thread(target=self._end_unless, args=(done, f"parameter server {index} has not answered"),
+                             daemon=True).start()
+            with contextlib.suppress(tf.errors.OpError), tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
+                tf.identity(tf.constant(asked)).numpy()
+            done.set()
+            time.sleep(max(1.0, self._deadline / 10))
+
+    def _end_unless(self, done, what):
+        if not done.wait(self._deadline):
+            _end(f"{what} for --progress_deadline_s={self._deadline:g}: it stands still or is lost")
+
+    def _run(self):
+        while True:
+            time.sleep(min(1.0, self._deadline / 4))
+            doing = self._doing
+            if doing and time.monotonic() - self._since > self._deadline:
+                _end(f"{doing} takes longer than --progress_deadline_s={self._deadline:g}: a role stands still or is "
+                     "lost")
+
+
+def _end(message):
+    print(f"error: {message}. {GO_ON}", file=sys.stderr, flush=True)
+    os._exit(ClusterError.exit_code)
