@@ -1,4 +1,5 @@
-"""The ledger against a list of (epoch, pool, batch): each is handed out once, whoever asks, however often it is saved."""
+"""The ledger against a list of all (epoch, pool, batch): each is handed out once, whoever asks and however often it is
+saved."""
 import dataclasses
 import itertools
 import json
@@ -15,7 +16,7 @@ from clrec_tf.data.schema import Shard
 EPOCHS = 2
 PLANS = st.builds(
     lambda sizes, batch, shuffle, seed: EpochPlan(
-        tuple(Shard(f"s{i}", records, records, 1, "") for i, records in enumerate(sizes)), batch, shuffle, "last", seed),
+        tuple(Shard(f"s{i}", size, size, 1, "") for i, size in enumerate(sizes)), batch, shuffle, "last", seed),
     st.lists(st.integers(0, 9), min_size=1, max_size=7).filter(any), st.integers(1, 4), st.integers(1, 3),
     st.integers(0, 5))
 TAKES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 7)), max_size=60)
@@ -152,6 +153,16 @@ def test_a_worker_changes_its_pool_only_when_that_is_empty():
         pools[worker].append(taken.pool.index)
     for numbers in pools.values():
         assert [pool for pool, _ in itertools.groupby(numbers)] == list(dict.fromkeys(numbers))  # never back to one
+
+
+@pytest.mark.parametrize("first, second", [(2, 8), (8, 2)])
+def test_a_helper_goes_to_the_pool_with_most_left_and_stays_there(first, second):
+    ledger = Ledger(plan(20, 20, 20), 1)
+    pools = [ledger.take(0, first).pool.index, ledger.take(1, second).pool.index]
+    fuller = pools[0] if first < second else pools[1]
+    assert ledger.take(2, 20).pool.index not in pools  # 18 and 12 are left of the others'
+    assert [ledger.take(2, 6).pool.index for _ in range(3)] == [fuller] * 3  # also when it is the emptier one
+    assert ledger.take(2, 6).pool.index != fuller
 
 
 def test_no_batch_of_an_epoch_is_handed_out_before_those_of_the_epoch_before():
