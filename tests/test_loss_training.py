@@ -166,7 +166,7 @@ def test_negatives_come_by_a_power_of_the_training_counts(data_dir, loss, power)
     drawn = objective.sampler.sample(objective.sampler.handles(), [30_000]).numpy()
     assert_frequencies(np.bincount(drawn, minlength=len(share)), share)
     if loss["loss"] == "sampled_softmax":  # what is corrected is what is drawn
-        log_q = objective.log_q.numpy()[1:]
+        log_q = objective.handles()["log_q"].numpy()[1:]
         np.testing.assert_allclose(log_q - log_q[0], np.log(share / share[0]), atol=1e-5)
     if loss["loss"] in ("shared_negative_sampling", "negative_sampling"):
         assert objective.shared == (loss["loss"] == "shared_negative_sampling")
@@ -184,18 +184,18 @@ def test_the_correction_is_of_what_feeds_the_queue(data_dir, negatives):
         np.testing.assert_array_equal(np.sort(rows[:, 0]), np.sort(shown))
         catalogue = read_catalogue(data_dir, schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir))
         np.testing.assert_array_equal(rows, catalogue.item_rows[rows[:, 0] - 1])  # with their features
-    log_q = objective.log_q.numpy()[1:]
+    log_q = objective.handles()["log_q"].numpy()[1:]
     expected = .75 * np.log(np.maximum(counts, 1))
     np.testing.assert_allclose(log_q - log_q[0], expected - expected[0], atol=1e-5)
     assert objective_of(data_dir, dict(negatives=negatives)).log_q is None
 
 
 def test_ipw_scores_all_items_where_they_are_few(data_dir, monkeypatch):
-    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=2.0), propensity=lambda: None)
+    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=2.0), propensity=lambda: (None, {}))
     assert isinstance(found._softmax, sampled_variants.FullSoftmax)
     assert found._cap == 2 * len(clicks_by_id(data_dir))
     monkeypatch.setattr(objectives, "MAX_FULL_SOFTMAX", 20)
-    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=0.0), propensity=lambda: None)
+    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=0.0), propensity=lambda: (None, {}))
     assert isinstance(found._softmax, sampled_variants.SampledSoftmax) and found._cap == np.inf
     with pytest.raises(UserError, match="--loss=full_softmax scores every item.* 30 are more than 20: use sampled"):
         objective_of(data_dir, dict(loss="full_softmax"))

@@ -45,7 +45,8 @@ def fitted(data_dir, epochs=1, **settings):
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 2, 8, "sliding", 0)
     batches = training_dataset(data_dir, schema, manifest, plan, Ledger(plan, epochs).remaining(), 4)
-    return propensity.fit(config, schema, manifest, batches)
+    of_batch, constants = propensity.fit(config, schema, manifest, batches)
+    return lambda batch: of_batch(batch, constants)
 
 
 def asked(of_batch, pairs):

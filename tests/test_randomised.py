@@ -233,7 +233,7 @@ def test_queues_hold_as_many_as_are_sampled_and_know_what_feeds_them(tmp_path):
     # Clicks 1, 2 and (as if once) 0 of the items: log 1, log 2, log 1 and a constant.
     for name, beta in (("clrec_beta_.75", 0.75), ("clrec_beta_.5", 0.5)):
         steps = (1 - beta) * math.log(2) * np.array([1, -1])
-        np.testing.assert_allclose(np.diff(build(name).log_q[1:]), steps, rtol=1e-5)
+        np.testing.assert_allclose(np.diff(build(name).handles()["log_q"][1:]), steps, rtol=1e-5)
     stream = build("clrec_impressions").impressions
     shown = stream.next(stream.handles(), 5).numpy()[:, 0]
     assert sorted(shown.tolist()) == [1, 1, 1, 2, 3]  # every pair rated, once

@@ -85,7 +85,7 @@ def case(name, model):
     if name == "sampled_softmax":
         return sampled(), lambda towers, batch: sampled_softmax(towers, batch, twin_draws([NEGATIVES]))
     if name == "ipw":
-        propensity = lambda batch: tf.gather(tf.constant(PROPENSITY, tf.float32), batch["target"][:, 0])
+        propensity = lambda batch, constants: tf.gather(tf.constant(PROPENSITY, tf.float32), batch["target"][:, 0])
         cap = 1 / np.sort(PROPENSITY)[5]
         return (sampled_variants.PropensityWeighted(sampled(), propensity, cap),
                 lambda towers, batch: inverse_propensity(towers, batch, PROPENSITY, cap, twin_draws([NEGATIVES])))
@@ -167,6 +167,6 @@ def test_weights_without_bound_leave_padding_alone():
     model, batch = tiny_model(), batch_with_padding()
     softmax = sampled_variants.FullSoftmax(model, ROWS)
     weighted = sampled_variants.PropensityWeighted(
-        softmax, lambda batch: tf.gather(tf.constant(PROPENSITY, tf.float32), batch["target"][:, 0]), math.inf)
+        softmax, lambda batch, constants: tf.gather(tf.constant(PROPENSITY, tf.float32), batch["target"][:, 0]), math.inf)
     loss, [gradient] = step(weighted, batch, [model.item_encoder.ids.table])
     assert np.isfinite(loss) and np.isfinite(gradient).all() and np.abs(gradient).max() > .01

@@ -11,6 +11,7 @@ from clrec_tf.models.build import build_model
 from clrec_tf.models.queue_variants import build_variant
 from clrec_tf.models.sampled_variants import SampledSoftmax
 from clrec_tf.negatives.alias_sampler import AliasSampler
+from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
@@ -18,7 +19,7 @@ from clrec_tf.training.step import make_train_call
 FEATURE_ROWS = (1_000, 10_000, 50, 100_000, 200, 20)  # six features of an item, from brand to price band
 CONTENT_WIDTH = 512
 CATALOGUE_SEED, DRAW_SEED = 1, 2
-SAMPLED_SOFTMAX = "sampled_softmax"
+SAMPLED_SOFTMAX, HISTORY_ONLY = "sampled_softmax", "history_only"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +51,15 @@ class Items:
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Item rows [..., C] int64 of ids [...]; a feature is a fixed function of the id."""
+        return np.stack(self.columns(ids), axis=-1).astype(np.int64)
+
+    def columns(self, ids) -> list:
+        """The columns of `rows`, each shaped as the ids: arrays or tensors."""
         columns = [ids]
         if self.features:
             columns += [1 + ids * 2_654_435_761 % (2**32) * (2 * i + 1) // 64 % (rows - 1)
                         for i, rows in enumerate(FEATURE_ROWS)]
-        return np.stack(columns, axis=-1).astype(np.int64)
+        return columns
 
     def drawn(self, random, steps: int, number: int) -> np.ndarray:
         """Ids [steps, number] of 1..V."""
@@ -94,36 +99,71 @@ def in_turn(stacked: dict) -> tf.data.Iterator:
     return iter(dataset.with_options(options))
 
 
+class HistoryOnly(tf.Module):
+    """A loss of the histories alone, to tell apart what they cost: no target is read, and there are no negatives."""
+
+    states, health_names = {}, ()
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def handles(self):
+        """There are no variables."""
+        return {}
+
+    def health(self, handles):
+        """Nothing to report."""
+        del handles
+        return {}
+
+    def losses(self, batch, handles):
+        """Batch -> [B], a sum of each user's numbers."""
+        del handles
+        history = batch["history"]
+        size, length, width = history.shape
+        items = self.model.history_vectors(tf.reshape(history, [size * length, width]))
+        mask = tf.sequence_mask(batch["length"], length)
+        return tf.reduce_sum(self.model.user_vectors(tf.reshape(items, [size, length, -1]), mask), axis=1)
+
+
 class Trainer:
     """One model with a training step for each queue variant or other loss.
 
     Args:
       items: the catalogue.
       config: settings of model and training.
-      kinds: variants, or `SAMPLED_SOFTMAX`, that take turns on the one model and optimizer.
+      kinds: variants, `SAMPLED_SOFTMAX` or `HISTORY_ONLY`, that take turns on the one model and optimizer.
+      runtime: where they run.
+      open_feed: where their batches come from, see ``training/feeds``.
+
+    Attributes:
+      calls: kind -> `TrainCall`.
     """
 
-    def __init__(self, items: Items, config: Config, kinds=("cached",)):
-        self.config = config
-        self.model = build_model(config.model, items.schema(), items.content_vectors(), config.paths.seed)
-        self.optimizer = build_optimizer(config.train, 10**6)
-        self.optimizer.build(self.model.trainable_variables)
-        runtime = LocalRuntime()
-        self._calls = {
-            kind: make_train_call(self.model, self._objective(items, kind, runtime.local_variable), self.optimizer,
-                                  config.train.clip_norm, runtime) for kind in kinds}
+    def __init__(self, items: Items, config: Config, kinds=("cached",), runtime=None, open_feed=open_iterator):
+        self.config, runtime = config, runtime or LocalRuntime()
+        with runtime.scope():
+            self.model = build_model(config.model, items.schema(), items.content_vectors(), config.paths.seed)
+            self.optimizer = build_optimizer(config.train, 10**6)
+            self.optimizer.build(self.model.trainable_variables)
+            objectives = {kind: self._objective(items, kind, runtime) for kind in kinds}
+        self.calls = {kind: make_train_call(self.model, objective, self.optimizer, config.train.clip_norm, runtime,
+                                            open_feed) for kind, objective in objectives.items()}
 
-    def _objective(self, items, kind, local_variable):
-        model = self.config.model
+    def _objective(self, items, kind, runtime):
+        model, local, constant = self.config.model, runtime.local_variable, runtime.local_constant
+        if kind == HISTORY_ONLY:
+            return HistoryOnly(self.model)
         if kind != SAMPLED_SOFTMAX:
-            return build_variant(kind, self.model, model.queue_size, model.mask_same_user, local_variable)
+            return build_variant(kind, self.model, model.queue_size, model.mask_same_user, local)
         chances = items.chances()
-        sampler = AliasSampler(chances, self.config.paths.seed, local_variable)
-        log_q = tf.constant(np.append(0.0, np.log(chances)), tf.float32)
-        rows = tf.constant(items.rows(np.arange(items.count + 1)))
-        return SampledSoftmax(self.model, rows, sampler, model.queue_size, log_q)
+        sampler = AliasSampler(chances, self.config.paths.seed, local, constant)
+        log_q = np.append(0.0, np.log(chances)).astype(np.float32)
+        rows = items.rows(np.arange(items.count + 1))
+        return SampledSoftmax(self.model, rows, sampler, model.queue_size, log_q, constant)
 
     def call(self, kind: str, iterator):
         """Function of no arguments: one call of `steps_per_call` steps of a variant."""
         steps = tf.constant(self.config.train.steps_per_call, tf.int64)
-        return lambda: self._calls[kind](iterator, steps)
+        return lambda: self.calls[kind](iterator, steps)

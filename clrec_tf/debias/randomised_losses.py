@@ -77,13 +77,13 @@ class _Builder:
 
     def weighted(self, table):
         """Inverse propensity weighting of `mle` by q̂ of table [U or 1, V+1]."""
-        table = tf.constant(table, tf.float32)
-
-        def of_batch(batch):
+        def of_batch(batch, constants):
+            table = constants["table"]
             users = batch["user_id"] % table.shape[0]  # a table of one row holds for everybody
             return tf.gather_nd(table, tf.stack([users, batch["target"][:, 0]], axis=1))
 
-        return sampled_variants.PropensityWeighted(self.mle(), of_batch, relative_cap(self.config, self.exposures))
+        return sampled_variants.PropensityWeighted(self.mle(), of_batch, relative_cap(self.config, self.exposures),
+                                                   {"table": np.asarray(table, np.float32)})
 
     def clrec(self, beta=1.0, impressions=False):
         """The queue of --queue, fed with clicks or with every pair rated; see --debias_beta."""

@@ -33,7 +33,7 @@ def by_context(contexts: np.ndarray, items: np.ndarray, num_contexts: int, item_
     return (counts + prior) / (counts.sum(axis=1, keepdims=True) + PRIOR_EXPOSURES)
 
 
-class TablePropensity(tf.Module):
+class TablePropensity:
     """q̂ from a table [contexts, item_rows], of one row for popularity.
 
     Args:
@@ -42,13 +42,21 @@ class TablePropensity(tf.Module):
     """
 
     def __init__(self, table, context_of_item):
-        super().__init__(name="table_propensity")
-        self._table = tf.constant(table, tf.float32)
-        self._contexts = tf.constant(context_of_item, tf.int32)
+        self._constants = {"table": np.asarray(table, np.float32), "contexts": np.asarray(context_of_item, np.int32)}
+
+    def constants(self):
+        """What `of` reads."""
+        return self._constants
+
+    @staticmethod
+    def of(constants, after, items):
+        """after [B], items [B] ids -> q̂ [B]."""
+        contexts = tf.gather(constants["contexts"], after)
+        return tf.gather_nd(constants["table"], tf.stack([contexts, tf.cast(items, tf.int32)], axis=1))
 
     def __call__(self, after, items):
-        """after [B], items [B] ids -> q̂ [B]."""
-        return tf.gather_nd(self._table, tf.stack([tf.gather(self._contexts, after), tf.cast(items, tf.int32)], axis=1))
+        """The same with the model's own constants."""
+        return self.of(self._constants, after, items)
 
 
 class SoftmaxPropensity(tf.Module):
@@ -67,14 +75,21 @@ class SoftmaxPropensity(tf.Module):
         self._items = tf.Variable(0.1 * random.normal(size=(rows, RANK)), dtype=tf.float32)
         self._bias = tf.Variable(np.log(np.maximum(start, 1e-30)), dtype=tf.float32)
 
-    def _log_q(self, after):
-        """[B] -> [B, item_rows]."""
-        affinity = tf.matmul(tf.gather(self._contexts, after), self._items, transpose_b=True)
-        return tf.nn.log_softmax(affinity + self._bias)
+    def constants(self):
+        """What `of` reads, as it is fitted now."""
+        return {name: variable.numpy() for name, variable in self._variables().items()}
+
+    def _variables(self):
+        return {"contexts": self._contexts, "items": self._items, "bias": self._bias}
+
+    @staticmethod
+    def of(constants, after, items):
+        """after [B], items [B] ids -> q̂ [B]."""
+        return tf.exp(_log_softmax_propensity(constants, after, items))
 
     def __call__(self, after, items):
-        """after [B], items [B] ids -> q̂ [B]."""
-        return tf.exp(tf.gather(self._log_q(after), items, batch_dims=1))
+        """The same as it is fitted now."""
+        return self.of(self._variables(), after, items)
 
     def fit(self, after: np.ndarray, items: np.ndarray) -> float:
         """Maximum likelihood on exposures [N], [N], by `SOFTMAX_STEPS` steps of Adam; returns the last mean loss."""
@@ -91,10 +106,16 @@ class SoftmaxPropensity(tf.Module):
             for step in tf.range(SOFTMAX_STEPS):
                 rows = tf.random.stateless_uniform([SOFTMAX_BATCH], [self._seed, step], 0, tf.size(items), tf.int32)
                 with tf.GradientTape() as tape:
-                    log_q = tf.gather(self._log_q(tf.gather(after, rows)), tf.gather(items, rows), batch_dims=1)
-                    now = -tf.reduce_mean(log_q)
+                    now = -tf.reduce_mean(_log_softmax_propensity(
+                        self._variables(), tf.gather(after, rows), tf.gather(items, rows)))
                 optimizer.apply_gradients(zip(tape.gradient(now, variables), variables))
                 loss += 0.02 * (now - loss)
             return loss
 
         return float(run())
+
+
+def _log_softmax_propensity(parts, after, items):
+    """log q̂ [B] by `SoftmaxPropensity`."""
+    affinity = tf.matmul(tf.gather(parts["contexts"], after), parts["items"], transpose_b=True)
+    return tf.gather(tf.nn.log_softmax(affinity + parts["bias"]), items, batch_dims=1)

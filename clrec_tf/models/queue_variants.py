@@ -4,10 +4,14 @@ Each variant enqueues first and then gives the logits of the positives and, in o
 whole multiset C, in which each row's positive stands exactly once. A queue is fed with the clicked items, or with
 impressions (``impression_stream.ImpressionStream``); then the positive is a block of its own.
 """
+import functools
+
+import numpy as np
 import tensorflow as tf
 
 from clrec_tf.losses import contrastive
 from clrec_tf.losses.sampled import corrected_logits
+from clrec_tf.negatives.constants import in_memory
 from clrec_tf.negatives.fifo_queue import FifoQueue
 from clrec_tf.negatives.fifo_queue import duplicate_rate
 
@@ -20,14 +24,15 @@ class _Variant(tf.Module):
       queue: a `FifoQueue`, or None.
       mask_same_user: leave a user's other clicks out of its denominator.
       log_q: [item_rows] float32 by item id, subtracted from every logit; None: nothing is.
+      local_constant: see ``negatives/constants``.
       impressions: an `ImpressionStream` that feeds the queue instead of the clicks; None: clicks do.
     """
 
-    def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None):
+    def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None, local_constant=in_memory):
         super().__init__()
         self.model, self.queue, self.mask_same_user = model, queue, mask_same_user
-        self.log_q, self.impressions = log_q, impressions
-        self._spread = 0.0 if log_q is None else float(tf.reduce_max(tf.abs(log_q)))  # in a trace it has no value
+        self.log_q, self.impressions = None if log_q is None else local_constant(log_q), impressions
+        self._spread = 0.0 if log_q is None else float(np.max(np.abs(log_q)))
 
     @property
     def bound(self) -> float:
@@ -40,8 +45,9 @@ class _Variant(tf.Module):
         return {name: state for name, state in (("queue", self.queue), ("impressions", self.impressions)) if state}
 
     def handles(self):
-        """Handles of the variables of each state; once per trace."""
-        return {name: state.handles() for name, state in self.states.items()}
+        """Handles of the variables of each state, and what is constant; once per trace."""
+        handles = {name: state.handles() for name, state in self.states.items()}
+        return handles if self.log_q is None else {**handles, "log_q": self.log_q()}
 
     def losses(self, batch, handles):
         """Batch -> the contrastive loss of each row, [B]; enqueues."""
@@ -80,13 +86,15 @@ class _Variant(tf.Module):
         rows = self.impressions.next(handles["impressions"], batch["target"].shape[0])
         return rows, tf.ones_like(batch["weight"], tf.bool), -tf.ones_like(batch["user_id"])
 
-    def _logits(self, users, items, ids):
+    def _logits(self, handles, users, items, ids):
         logits = contrastive.pairwise_logits(users, items, self.model.temperature)
-        return logits if self.log_q is None else corrected_logits(logits, tf.gather(self.log_q, ids)[None, :])
+        return logits if self.log_q is None else corrected_logits(logits, tf.gather(handles["log_q"], ids)[None, :])
 
-    def _positive_logits(self, encoded, batch):
+    def _positive_logits(self, handles, encoded, batch):
         logits = contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
-        return logits if self.log_q is None else corrected_logits(logits, tf.gather(self.log_q, batch["target"][:, 0]))
+        if self.log_q is None:
+            return logits
+        return corrected_logits(logits, tf.gather(handles["log_q"], batch["target"][:, 0]))
 
     def _with_positives(self, positives, *blocks):
         """The blocks, and the positives' own slots where the queue does not hold them."""
@@ -104,8 +112,8 @@ class InBatchNegatives(_Variant):
         if self.mask_same_user:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
             keep &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
-        candidates = self._logits(encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep)
-        return self._with_positives(self._positive_logits(encoded, batch), candidates)
+        candidates = self._logits(handles, encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep)
+        return self._with_positives(self._positive_logits(handles, encoded, batch), candidates)
 
 
 class RawQueueNegatives(_Variant):
@@ -117,12 +125,12 @@ class RawQueueNegatives(_Variant):
         # Enqueue first: a positive belongs to its own denominator, once.
         pushed = self.queue.enqueue(handles["queue"], valid, item=rows, owner=owners)
         encoded = self.model.encode(batch, self.queue.read(handles["queue"], "item")[:pushed.fill])
-        positives = self._positive_logits(encoded, batch)
+        positives = self._positive_logits(handles, encoded, batch)
         if not self.mask_same_user:
-            return self._with_positives(positives, counted_logits(self._logits, encoded))
+            return self._with_positives(positives, counted_logits(functools.partial(self._logits, handles), encoded))
         owners = self.queue.read(handles["queue"], "owner")[:pushed.fill]
         keep = contrastive.same_user_mask(batch["user_id"], owners, pushed.slots)
-        logits = self._logits(encoded.users, *(tf.gather(part, encoded.queued) for part in (
+        logits = self._logits(handles, encoded.users, *(tf.gather(part, encoded.queued) for part in (
             encoded.distinct, encoded.distinct_ids)))
         return positives, logits + contrastive.mask_logits(keep)
 
@@ -154,22 +162,22 @@ class CachedQueueNegatives(_Variant):
             keep_live &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
             keep_older &= contrastive.same_user_mask(batch["user_id"], owners, -tf.ones_like(own))
         older, items = (self.queue.read(handles["queue"], name) for name in ("vector", "item"))
-        positives = self._positive_logits(encoded, batch)
+        positives = self._positive_logits(handles, encoded, batch)
         return self._with_positives(
             positives,
-            self._live_logits(encoded, live, rows, positives, self._entries_of_each(pushed.fill, valid))
+            self._live_logits(handles, encoded, live, rows, positives, self._entries_of_each(pushed.fill, valid))
             + contrastive.mask_logits(keep_live),
-            self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
+            self._logits(handles, encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
 
     def _entries_of_each(self, fill, valid):
         """How many entries of the queue each valid row of the batch stands for, scalar."""
         return tf.cast(fill, tf.float32) / tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
 
-    def _live_logits(self, encoded, live, rows, positives, entries_of_each):
+    def _live_logits(self, handles, encoded, live, rows, positives, entries_of_each):
         """Logits [B,B] of the batch's own entries."""
         if not self.balanced:
-            return self._logits(encoded.users, live, rows[:, 0])
-        logits = self._logits(encoded.users, contrastive.scale_gradient(live, entries_of_each), rows[:, 0])
+            return self._logits(handles, encoded.users, live, rows[:, 0])
+        logits = self._logits(handles, encoded.users, contrastive.scale_gradient(live, entries_of_each), rows[:, 0])
         # A row meets its own positive in one step only, the one in which both are here.
         return logits if self.impressions else tf.linalg.set_diag(logits, positives)
 
@@ -195,7 +203,8 @@ def counted_logits(logits, encoded):
     return logits(encoded.users, encoded.distinct, encoded.distinct_ids) + terms
 
 
-def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=None, impressions=None, balanced=True):
+def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=None, impressions=None, balanced=True,
+                  local_constant=in_memory):
     """The variant "in_batch", "raw" or "cached" over a new queue.
 
     Args:
@@ -204,10 +213,10 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, log_q=N
       capacity: Q.
       mask_same_user: leave a user's other clicks out of its denominator.
       local_variable: from the runtime, see `FifoQueue`.
-      log_q, impressions: see `_Variant`.
+      log_q, impressions, local_constant: see `_Variant`.
       balanced: see `CachedQueueNegatives`.
     """
-    settings = mask_same_user, log_q, impressions
+    settings = mask_same_user, log_q, impressions, local_constant
     if kind == "in_batch":
         return InBatchNegatives(model, None, *settings)
     fields = {"item": tf.TensorSpec([model.item_encoder.item_width], tf.int64), "owner": tf.TensorSpec([], tf.int64)}

@@ -1,6 +1,10 @@
 """The losses that CLRec is compared with, over the same towers: softmax over all or over sampled items, negative
 sampling, and inverse propensity weighting. Each gives the losses [B] of a batch, as the queue variants do.
 """
+import functools
+import types
+
+import numpy as np
 import tensorflow as tf
 
 from clrec_tf.losses import contrastive
@@ -8,6 +12,7 @@ from clrec_tf.losses import ipw
 from clrec_tf.losses.sampled import corrected_logits
 from clrec_tf.losses.sampled import negative_sampling_loss
 from clrec_tf.models.queue_variants import counted_logits
+from clrec_tf.negatives.constants import in_memory
 
 
 class _Compared(tf.Module):
@@ -15,14 +20,16 @@ class _Compared(tf.Module):
 
     Args:
       model: a `CLRec`.
-      rows: [item_rows,C] int64 tensor, item row by id; row 0 is padding.
+      rows: [item_rows,C] int64, item row by id; row 0 is padding.
       sampler: an `AliasSampler` of ids minus one, or None.
       num_negatives: L.
+      local_constant: see ``negatives/constants``.
     """
 
-    def __init__(self, model, rows, sampler=None, num_negatives=0):
+    def __init__(self, model, rows, sampler=None, num_negatives=0, local_constant=in_memory):
         super().__init__()
-        self.model, self.rows, self.sampler, self.num_negatives = model, rows, sampler, num_negatives
+        self.model, self.sampler, self.num_negatives = model, sampler, num_negatives
+        self._rows = local_constant(rows)
 
     @property
     def states(self):
@@ -30,8 +37,8 @@ class _Compared(tf.Module):
         return {"sampler": self.sampler} if self.sampler else {}
 
     def handles(self):
-        """Handles of the variables of each state; once per trace."""
-        return {name: state.handles() for name, state in self.states.items()}
+        """Handles of the variables of each state, and what is constant; once per trace."""
+        return {**{name: state.handles() for name, state in self.states.items()}, "rows": self._rows()}
 
     health_names = ()
 
@@ -47,8 +54,8 @@ class _Compared(tf.Module):
     def _positive_logits(self, encoded):
         return contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
 
-    def _logits(self, users, items, ids=None):
-        del ids
+    def _logits(self, handles, users, items, ids=None):
+        del handles, ids
         return contrastive.pairwise_logits(users, items, self.model.temperature)
 
 
@@ -57,9 +64,8 @@ class FullSoftmax(_Compared):
 
     def losses(self, batch, handles):
         """Batch -> [B]."""
-        del handles
-        encoded = self.model.encode(batch, self.rows[1:])
-        logits = self._logits(encoded.users, encoded.distinct)
+        encoded = self.model.encode(batch, handles["rows"][1:])
+        logits = self._logits(handles, encoded.users, encoded.distinct)
         return contrastive.contrastive_loss(self._positive_logits(encoded), logits, bound=self.model.logit_bound)
 
 
@@ -73,22 +79,28 @@ class SampledSoftmax(_Compared):
       log_q: [item_rows] float32 by id, log of the chance to be drawn.
     """
 
-    def __init__(self, model, rows, sampler, num_negatives, log_q):
-        super().__init__(model, rows, sampler, num_negatives)
-        self.log_q = log_q - tf.reduce_mean(log_q[1:])  # a constant changes nothing, and exponents stay small
-        self._spread = float(tf.reduce_max(tf.abs(self.log_q[1:])))
+    def __init__(self, model, rows, sampler, num_negatives, log_q, local_constant=in_memory):
+        super().__init__(model, rows, sampler, num_negatives, local_constant)
+        log_q = np.asarray(log_q, np.float32)
+        log_q = log_q - np.mean(log_q[1:])  # a constant changes nothing, and exponents stay small
+        self._spread = float(np.abs(log_q[1:]).max())
+        self._log_q = local_constant(log_q)
+
+    def handles(self):
+        """Beside those of all, the sampler's distribution."""
+        return {**super().handles(), "log_q": self._log_q()}
 
     def losses(self, batch, handles):
         """Batch -> [B]."""
         ids = self._sampled(handles, [self.num_negatives])
-        encoded = self.model.encode(batch, tf.gather(self.rows, ids))
-        positives = corrected_logits(self._positive_logits(encoded), tf.gather(self.log_q, batch["target"][:, 0]))
+        encoded = self.model.encode(batch, tf.gather(handles["rows"], ids))
+        positives = corrected_logits(self._positive_logits(encoded), tf.gather(handles["log_q"], batch["target"][:, 0]))
         return contrastive.contrastive_loss(
-            positives, positives[:, None], counted_logits(self._logits, encoded),
+            positives, positives[:, None], counted_logits(functools.partial(self._logits, handles), encoded),
             bound=self.model.logit_bound + self._spread)
 
-    def _logits(self, users, items, ids=None):
-        return corrected_logits(super()._logits(users, items), tf.gather(self.log_q, ids)[None, :])
+    def _logits(self, handles, users, items, ids=None):
+        return corrected_logits(super()._logits(handles, users, items), tf.gather(handles["log_q"], ids)[None, :])
 
 
 class TfDefaultSampledSoftmax(_Compared):
@@ -97,14 +109,13 @@ class TfDefaultSampledSoftmax(_Compared):
 
     def losses(self, batch, handles):
         """Batch -> [B]."""
-        del handles
-        size = self.rows.shape[0] - 1
+        size = handles["rows"].shape[0] - 1
         targets = tf.maximum(batch["target"][:, :1] - 1, 0)  # the sampler refuses a row of weight 0 that has none
         sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
             targets, 1, min(self.num_negatives, size), True, size)
-        encoded = self.model.encode(batch, tf.gather(self.rows, 1 + sampled))
+        encoded = self.model.encode(batch, tf.gather(handles["rows"], 1 + sampled))
         positives = corrected_logits(self._positive_logits(encoded), tf.math.log(true_counts[:, 0]))
-        negatives = corrected_logits(self._logits(encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
+        negatives = corrected_logits(self._logits(handles, encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
         keep = contrastive.mask_logits(targets != sampled[None, :])
         return contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
 
@@ -115,18 +126,18 @@ class NegativeSampling(_Compared):
     Negatives of its own cost each row L encodings and [B,L,D] numbers.
     """
 
-    def __init__(self, model, rows, sampler, num_negatives, shared):
-        super().__init__(model, rows, sampler, num_negatives)
+    def __init__(self, model, rows, sampler, num_negatives, shared, local_constant=in_memory):
+        super().__init__(model, rows, sampler, num_negatives, local_constant)
         self.shared = shared
 
     def losses(self, batch, handles):
         """Batch -> [B]."""
         batch_size, count = batch["target"].shape[0], self.num_negatives
         ids = self._sampled(handles, [count if self.shared else batch_size * count])
-        encoded = self.model.encode(batch, tf.gather(self.rows, ids))
+        encoded = self.model.encode(batch, tf.gather(handles["rows"], ids))
         items = tf.gather(encoded.distinct, encoded.queued)
         if self.shared:
-            negatives = self._logits(encoded.users, items)
+            negatives = self._logits(handles, encoded.users, items)
         else:
             items = tf.reshape(items, [batch_size, count, items.shape[1]])
             negatives = tf.linalg.matvec(tf.cast(items, tf.float32),
@@ -139,18 +150,25 @@ class PropensityWeighted(tf.Module):
 
     Args:
       softmax: a `FullSoftmax` or `SampledSoftmax`.
-      propensity: batch -> q̂(y|x) [B], from the first stage.
+      propensity: batch, constants -> q̂(y|x) [B], from the first stage.
       cap: of 1/q̂.
+      constants: name -> array that `propensity` reads.
+      local_constant: see ``negatives/constants``.
     """
 
-    def __init__(self, softmax, propensity, cap):
+    def __init__(self, softmax, propensity, cap, constants=types.MappingProxyType({}), local_constant=in_memory):
         super().__init__()
         self._softmax, self._propensity, self._cap = softmax, propensity, cap
-        self.states, self.handles = softmax.states, softmax.handles
+        self._constants = {name: local_constant(value) for name, value in constants.items()}
+        self.states = softmax.states
+
+    def handles(self):
+        """Those of the softmax, and what is constant; once per trace."""
+        return {**self._softmax.handles(), "propensity": {name: get() for name, get in self._constants.items()}}
 
     def losses(self, batch, handles):
         """Batch -> [B]."""
-        weights = ipw.inverse_propensity_weights(self._propensity(batch), self._cap)
+        weights = ipw.inverse_propensity_weights(self._propensity(batch, handles["propensity"]), self._cap)
         return ipw.self_normalized(weights, batch["weight"]) * self._softmax.losses(batch, handles)
 
     health_names = ()

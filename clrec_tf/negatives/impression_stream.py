@@ -4,6 +4,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.negatives.constants import in_memory
+
 
 class ImpressionStream(tf.Module):
     """Item rows of impressions, in an order without neighbours, each once before any comes again.
@@ -13,30 +15,32 @@ class ImpressionStream(tf.Module):
 
     Args:
       items: [N] int item id of each impression; all are held in memory.
-      rows: [item_rows,C] int64 tensor, item row by id.
+      rows: [item_rows,C] int64, item row by id.
       seed: of the stride.
       local_variable: (make, shape, dtype) -> variable, from the runtime; workers start at different places.
+      local_constant: see ``constants``.
     """
 
-    def __init__(self, items, rows, seed, local_variable):
+    def __init__(self, items, rows, seed, local_variable, local_constant=in_memory):
         super().__init__(name="impressions")
-        self._items, self._rows = tf.constant(items, tf.int32), rows
+        self._constants = {"items": local_constant(np.asarray(items, np.int32)), "rows": local_constant(rows)}
+        self._size = len(items)
         self._stride = coprime_stride(len(items), seed)
         self.local_variables = {
             "taken": local_variable(lambda worker: tf.cast(worker, tf.int64) * 7_368_787, (), tf.int64)}
 
     def handles(self):
-        """The variables' handles; take them once per trace, outside of loops and conditions."""
-        return {name: variable.handle for name, variable in self.local_variables.items()}
+        """The variable's handle and the log; take them once per trace, outside of loops and conditions."""
+        return {"taken": self.local_variables["taken"].handle, **{name: get() for name, get in self._constants.items()}}
 
     def next(self, handles, count) -> tf.Tensor:
         """Item rows [count,C] of the next impressions."""
         taken = tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles["taken"], dtype=tf.int64), ())
         tf.raw_ops.AssignAddVariableOp(resource=handles["taken"], value=tf.constant(count, tf.int64))
-        size = self._items.shape[0]
+        size = self._size
         # Reduced before the product, so that it stays below 2^63.
         places = (taken + tf.range(count, dtype=tf.int64)) % size * self._stride % size
-        return tf.gather(self._rows, tf.gather(self._items, places))
+        return tf.gather(handles["rows"], tf.gather(handles["items"], places))
 
 
 def coprime_stride(size: int, seed: int) -> int:

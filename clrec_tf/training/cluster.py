@@ -6,7 +6,9 @@ of their own.
 import dataclasses
 import json
 import os
+import signal
 import socket
+import threading
 import time
 
 from absl import logging
@@ -86,19 +88,33 @@ def serve(task: Task, config: Config) -> int:
         raise ClusterError(f"{task.role} {task.index} cannot serve at {task.addresses[task.role][task.index]} "
                            f"({error.message[:200]}): is the port taken?") from error
     logging.info("%s %d serves at %s", task.role, task.index, task.addresses[task.role][task.index])
-    _until_chief_is_gone(task.addresses["chief"][0], config.cluster.chief_gone_s)
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: told.set())
+    _until_chief_is_gone(task.addresses["chief"][0], config.cluster.chief_gone_s, told)
     del server
     return EXIT_CHIEF_GONE
 
 
-def _until_chief_is_gone(address: str, seconds: float) -> None:
-    """Returns when the chief has been seen and then not for `seconds` (0: never)."""
+def _until_chief_is_gone(address: str, seconds: float, told: threading.Event) -> None:
+    """Serves until the chief has been seen and then not for `seconds` (0: for ever).
+
+    When all roles are told to end together (SIGTERM, which sets `told`), the chief still saves a checkpoint: only when
+    it has gone may the others go.
+    """
     last = None
-    while not seconds or last is None or time.monotonic() - last < seconds:
-        if reachable(address):
+    while True:
+        seen = reachable(address)
+        if seen:
             last = time.monotonic()
-        time.sleep(min(5.0, seconds / 4) if seconds else 5.0)
-    logging.info("the chief at %s has not been there for %g s: ending", address, seconds)
+        elif told.is_set():
+            return logging.info("ending, as told")
+        elif seconds and last is not None and time.monotonic() - last >= seconds:
+            return logging.info("the chief at %s has not been there for %g s: ending", address, seconds)
+        pause = min(5.0, seconds / 4) if seconds else 5.0
+        if told.is_set():
+            time.sleep(min(pause, 0.5))
+        else:
+            told.wait(pause)
 
 
 def reachable(address: str, timeout: float = 2.0) -> bool:

@@ -3,7 +3,6 @@ import dataclasses
 import os
 
 import numpy as np
-import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.config import LossConfig
@@ -83,31 +82,31 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
       config: settings.
       schema, manifest: of --data_dir.
       model: a `CLRec`.
-      runtime: gives worker-local variables.
-      propensity: () -> (batch -> q̂ [B]), the first stage of ipw; called for that loss only.
+      runtime: gives worker-local variables and constants.
+      propensity: the first stage of ipw, () -> (batch, constants -> q̂ [B]; the constants); called for that loss only.
 
     Raises:
       UserError: settings that contradict each other or the data.
     """
     settings = config.loss
     _check(config, schema)
-    local, data_dir = runtime.local_variable, config.paths.data_dir
+    local, constant, data_dir = runtime.local_variable, runtime.local_constant, config.paths.data_dir
     if settings.loss == "contrastive" and settings.debias_beta == 1.0 and settings.negatives == "clicks":
         return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local,
                              balanced=config.model.balanced_gradient)
     items = read_items(data_dir, schema, manifest, model.item_encoder.item_width)
-    rows = tf.constant(items.rows)
     if settings.loss == "contrastive":
-        return _contrastive(config, manifest, model, items, rows, local)
+        return _contrastive(config, manifest, model, items, runtime)
     if settings.loss == "ipw":
-        softmax = _softmax(config, model, items, rows, local, len(items.rows) - 1 <= MAX_FULL_SOFTMAX)
-        return sampled_variants.PropensityWeighted(softmax, propensity(), weight_cap(settings, schema))
+        softmax = _softmax(config, model, items, runtime, len(items.rows) - 1 <= MAX_FULL_SOFTMAX)
+        of_batch, constants = propensity()
+        return sampled_variants.PropensityWeighted(softmax, of_batch, weight_cap(settings, schema), constants, constant)
     if settings.loss in ("full_softmax", "sampled_softmax"):
-        return _softmax(config, model, items, rows, local, settings.loss == "full_softmax")
+        return _softmax(config, model, items, runtime, settings.loss == "full_softmax")
     return sampled_variants.NegativeSampling(
-        model, rows, AliasSampler(_frequencies(settings, items), config.paths.seed, local),
+        model, items.rows, AliasSampler(_frequencies(settings, items), config.paths.seed, local, constant),
         1 if settings.loss == "bce" else settings.num_negatives or config.model.queue_size,
-        settings.loss == "shared_negative_sampling")
+        settings.loss == "shared_negative_sampling", constant)
 
 
 def _check(config, schema):
@@ -130,32 +129,34 @@ def _check(config, schema):
                         f"{MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
 
 
-def _contrastive(config, manifest, model, items, rows, local):
+def _contrastive(config, manifest, model, items, runtime):
     """CLRec with a correction of degree β, or with impressions in the queue; what is corrected is the queue's p̂."""
     settings, impressions, log_q, counts = config.loss, None, None, items.counts
     if settings.negatives == "impressions":
         shown = np.array(read_exposures(config.paths.data_dir, manifest, "--negatives=impressions")[:, 1])
-        impressions = ImpressionStream(shown, rows, config.paths.seed, local)
+        impressions = ImpressionStream(shown, items.rows, config.paths.seed, runtime.local_variable,
+                                       runtime.local_constant)
         counts = np.bincount(shown, minlength=len(items.rows))
     if settings.debias_beta < 1.0:
         log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
         log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
-        log_q = tf.constant(log_q)
-    return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local, log_q,
-                         impressions, config.model.balanced_gradient)
+    return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user,
+                         runtime.local_variable, log_q, impressions, config.model.balanced_gradient,
+                         runtime.local_constant)
 
 
-def _softmax(config, model, items, rows, local, full: bool):
+def _softmax(config, model, items, runtime, full: bool):
     """Softmax over all items, or over sampled ones."""
+    rows, constant = items.rows, runtime.local_constant
     count = config.loss.num_negatives or config.model.queue_size
     if full:
-        return sampled_variants.FullSoftmax(model, rows)
+        return sampled_variants.FullSoftmax(model, rows, local_constant=constant)
     if config.loss.sampler == "tf_default":
-        return sampled_variants.TfDefaultSampledSoftmax(model, rows, None, count)
+        return sampled_variants.TfDefaultSampledSoftmax(model, rows, None, count, constant)
     frequencies = _frequencies(config.loss, items)
-    log_q = tf.constant(np.append(0.0, np.log(frequencies)), tf.float32)
-    sampler = AliasSampler(frequencies, config.paths.seed, local)
-    return sampled_variants.SampledSoftmax(model, rows, sampler, count, log_q)
+    log_q = np.append(0.0, np.log(frequencies)).astype(np.float32)
+    sampler = AliasSampler(frequencies, config.paths.seed, runtime.local_variable, constant)
+    return sampled_variants.SampledSoftmax(model, rows, sampler, count, log_q, constant)
 
 
 def _frequencies(settings: LossConfig, items: Items) -> np.ndarray:

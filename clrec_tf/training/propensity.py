@@ -28,7 +28,7 @@ def fit(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest
       batches: training batches, for exposures from clicks and for the report.
 
     Returns:
-      batch -> q̂(y|x) [B] of its targets.
+      (batch, constants -> q̂(y|x) [B] of its targets; the constants, name -> array).
 
     Raises:
       UserError: no impressions, no such feature, or a table too large.
@@ -45,12 +45,13 @@ def fit(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest
                             "use popularity or category")
     model = _fit(config, schema, manifest, exposures)
 
-    def propensity(batch):
+    def propensity(batch, constants):
         after = tf.gather(batch["history"][:, :, 0], tf.maximum(batch["length"] - 1, 0), batch_dims=1)
-        return model(after, batch["target"][:, 0])
+        return model.of(constants, after, batch["target"][:, 0])
 
-    report(propensity, batches, weight_cap(settings, schema))
-    return propensity
+    constants = model.constants()
+    report(lambda batch: propensity(batch, constants), batches, weight_cap(settings, schema))
+    return propensity, constants
 
 
 def pairs(batch) -> np.ndarray:

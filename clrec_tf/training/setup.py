@@ -89,10 +89,10 @@ def set_up(config: Config, runtime) -> Run:
     total_steps = Ledger(plan, settings.epochs).total
     with runtime.unharmed("making the model"), runtime.scope():
         model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
-        objective = build_objective(config, schema, manifest, model, runtime,
-                                    lambda: propensity.fit(config, schema, manifest, dataset()))
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
+    objective = build_objective(config, schema, manifest, model, runtime,
+                                lambda: propensity.fit(config, schema, manifest, dataset()))
     progress = Progress(metric=settings.validation_metric)
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
     with runtime.unharmed("restoring a checkpoint"):
