@@ -111,6 +111,10 @@ def main(config: Config) -> int:
     task = cluster.task_from_environment()
     if task is None or task.role == "chief":
         return run_stages(config)
+    if task.role == "evaluator":
+        from clrec_tf.training import evaluator  # pylint: disable=import-outside-toplevel
+        cluster.check_evaluator(config)
+        return evaluator.run(config)
     return cluster.serve(task, config)
 
 

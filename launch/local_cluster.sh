@@ -49,10 +49,12 @@ start() { # role, index, log, flags
     setsid "$python" -m clrec_tf.train "$@" >"$log" 2>&1 &
   pids+=("$!")
 }
+if [ "${EVALUATOR:-0}" != 0 ]; then set -- "$@" --validation_by=evaluator; fi
 for ((i = 0; i < workers; i++)); do start worker "$i" "$logs/worker-$i.log" "$@"; done
 for ((i = 0; i < servers; i++)); do start ps "$i" "$logs/ps-$i.log" "$@"; done
 if [ "${EVALUATOR:-0}" != 0 ]; then start evaluator 0 "$logs/evaluator.log" "$@"; fi
 
+: >"$logs/chief.log"
 start chief 0 "$logs/chief.log" "$@"
 chief=${pids[-1]}
 echo "$chief" >"$logs/chief.pid"

@@ -19,6 +19,9 @@ class ClusterConfig(Section):
     calls_ahead: int = setting(2, "Calls waiting for each worker, so that it need not wait for the chief.", lower=1)
     shard_kilobytes: int = setting(256,
         "Tables are split over the parameter servers into shards of at least this size.", lower=1)
+    validation_by: str = setting("chief",
+        "Who validates. chief: the chief, by --validate_every, while the workers wait. evaluator: a role of its own, "
+        "which scores every checkpoint while training goes on, and keeps the best.", choices=("chief", "evaluator"))
     checkpoint_io: str = setting("ps",
         "Who writes checkpoints. ps: each parameter server its shards, to a --workdir that all see. chief: the chief, "
         "through which everything is sent, for a --workdir that only it sees.", choices=("ps", "chief"))

@@ -12,13 +12,15 @@ class BenchmarkConfig(Section):
         "What is measured, of: training (queue variants, bare operations, growth with items and queue; and input), "
         "losses (CLRec beside sampled softmax), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
-        "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks).")
+        "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes per "
+        "sample and calls per second of a cluster of processes on this machine; Linux).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
-    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training and losses).",
+    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses and cluster).",
                                    lower=1000)
-    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses).")
+    benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses, "
+                                                                 "cluster).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 

@@ -71,6 +71,7 @@ class ClusterRuntime:
             self.strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
             self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._check_devices()
+        self._servers, self.evaluator = len(task.addresses["ps"]), settings.validation_by == "evaluator"
         self._watch.ping_parameter_servers()
         self.save_options = None
         if settings.checkpoint_io == "chief":
@@ -173,6 +174,25 @@ class ClusterRuntime:
         """Result of a call that has ended, as NumPy; raises its error."""
         with self._lost_as_error():
             return result.fetch()
+
+    def check_workdir(self, workdir):
+        """`UserError` where a parameter server, which writes its part of a checkpoint, sees another folder."""
+        if self.save_options:
+            return
+        with self.unharmed("writing to --workdir"):
+            for index in range(self._servers):
+                probe = os.path.join(workdir, f"written-by-ps-{index}")
+                why = ""
+                try:
+                    with tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
+                        tf.io.write_file(probe, "")
+                except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError, tf.errors.UnknownError) as error:
+                    why = f" ({error.message[:200]})"
+                if not tf.io.gfile.exists(probe):
+                    raise UserError(f"--workdir={workdir} is not the same folder for the chief and parameter server "
+                                    f"{index}{why}, which writes its part of each checkpoint there: choose one that all "
+                                    "roles see, or --checkpoint_io=chief")
+                tf.io.gfile.remove(probe)
 
     @contextlib.contextmanager
     def unharmed(self, doing):

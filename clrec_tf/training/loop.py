@@ -9,6 +9,7 @@ from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.training.evaluator import Listener
 from clrec_tf.training.reporter import Reporter
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.stop_signals import StopSignals
@@ -34,6 +35,7 @@ def train(config: Config, runtime) -> int:
         logging.info("the training in --workdir=%s is complete at step %d%s", config.paths.workdir, progress.step,
                      ", ended by early stopping" if progress.stopped_early else "")
         return 0
+    listener = Listener(config, progress)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
     with StopSignals() as stop:
         while not run.finished:
@@ -51,10 +53,14 @@ def train(config: Config, runtime) -> int:
                 progress.position = run.ledger.position()
                 with runtime.unharmed("saving a checkpoint"):
                     run.checkpoints.save()
+                if runtime.evaluator:
+                    progress.stopped_early |= listener.listen()
                 reporter.restart_clock()
             if stop.exit_code and not run.finished:
                 logging.info("stopped by a signal at step %d; run the same command to go on", progress.step)
                 break
+    if runtime.evaluator and run.finished:
+        listener.wait_for_last()
     reporter.close()
     return 0 if run.finished else stop.exit_code
 

@@ -16,6 +16,7 @@ class LocalRuntime:
 
     num_workers = 1
     depth = 1  # calls begun before their results are asked for
+    evaluator = False  # whether another process validates
     save_options = None
 
     def __init__(self):
@@ -64,6 +65,9 @@ class LocalRuntime:
     def fetch(self, result):
         """Result of a call that has ended, as NumPy; raises its error."""
         return result.numpy()
+
+    def check_workdir(self, workdir):
+        """`UserError` where checkpoints cannot be written to a folder by those who are to write them."""
 
     def unharmed(self, doing):
         """Context for work on this process' own thread in which a cluster may be lost, or stand still."""

@@ -75,8 +75,7 @@ def set_up(config: Config, runtime) -> Run:
     data_dir, workdir = check_paths(config.paths)
     settings = config.train
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir, settings.verify_data)
-    plan = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
-                     config.paths.seed)
+    plan = training_plan(config, manifest)
     resumed = open_workdir(workdir, config, schema.hash())
 
     # Without features the pipeline does not even parse them.
@@ -104,19 +103,25 @@ def set_up(config: Config, runtime) -> Run:
 
     if config.model.prefill_queue and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
-        other = EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
-                          config.paths.seed + 1)
-        objective.prefill(dataset(other))
-    validates = bool(settings.validate_every) and bool(manifest.records("valid"))
-    if settings.validate_every and not validates:
+        objective.prefill(dataset(training_plan(config, manifest, another=1)))
+    validates = bool(settings.validate_every) and bool(manifest.records("valid")) and not runtime.evaluator
+    if settings.validate_every and not manifest.records("valid"):
         logging.info("the data set has no validation part: training runs without validation")
     validator = Validator(config, schema, manifest, model) if validates else None
     feed = runtime.feed(ledger, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
     call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open)
     dispatcher = Dispatcher(call, feed, ledger, runtime, settings.steps_per_call, settings.log_every_steps)
     record_run(workdir, config, schema.hash())
+    runtime.check_workdir(workdir)
     return Run(model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints, validator, total_steps,
                validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [])
+
+
+def training_plan(config: Config, manifest: schema_lib.Manifest, another: int = 0) -> EpochPlan:
+    """Order and cut of the examples; `another` is added to the seed."""
+    settings = config.train
+    return EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
+                     config.paths.seed + another)
 
 
 def check_paths(paths: Paths) -> tuple[str, str]:
