@@ -1,6 +1,7 @@
 """The query tower f(x) of single-queue CLRec: MultiAtt over the clicks, then weighted head aggregation (WHA)."""
 import tensorflow as tf
 
+from clrec_tf.encoders.dense import apply_layers
 from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.losses.contrastive import l2_normalize
 
@@ -85,10 +86,12 @@ class AttentionUserEncoder(tf.keras.layers.Layer):
       hidden: width of the attention MLP.
       aggregation: see `HeadAggregation`.
       values: "all": attention sums X (item, time, position); "item": the item vectors alone.
+      product_dtype: of the attention MLP's products, see ``dense``.
     """
 
-    def __init__(self, dim, heads, hidden, aggregation, values):
+    def __init__(self, dim, heads, hidden, aggregation, values, product_dtype=tf.float32):
         super().__init__(name="user_encoder")
+        self.product_dtype = product_dtype
         self.heads, self.values = heads, values
         self.attention = mlp(dim, hidden, heads, "attention")
         self.aggregation = HeadAggregation(aggregation, heads, dim)
@@ -97,7 +100,8 @@ class AttentionUserEncoder(tf.keras.layers.Layer):
         """clicks X [B,T,D], items g [B,T,D], mask [B,T] -> f(x) [B,D], not yet normalized."""
         batch_size, length, dim = clicks.shape
         # Flat, since TensorFlow joins product, bias and tanh of matrices into one operation.
-        scores = tf.reshape(self.attention(tf.reshape(clicks, [-1, dim])), [batch_size or -1, length, self.heads])
+        scores = apply_layers(self.attention, tf.reshape(clicks, [-1, dim]), self.product_dtype)
+        scores = tf.reshape(scores, [batch_size or -1, length, self.heads])
         heads = masked_attention(scores, clicks if self.values == "all" else items, mask)
         return self.aggregation(heads)
 

@@ -3,6 +3,7 @@ import functools
 
 import tensorflow as tf
 
+from clrec_tf.encoders import dense
 from clrec_tf.encoders import embeddings
 from clrec_tf.errors import UserError
 
@@ -42,11 +43,13 @@ class ItemEncoder(tf.keras.layers.Layer):
       content: [item_rows, width] float32 of dense vectors by item id, or None; not trained.
       content_hidden: hidden width of the content encoder, 0 = linear.
       seed: of the initial values.
+      product_dtype: of the content encoder's products, see ``dense``.
     """
 
     def __init__(self, item_rows, dim, features=(), feature_dims=None, projection=False, content=None,
-                 content_hidden=0, seed=0):
+                 content_hidden=0, seed=0, product_dtype=tf.float32):
         super().__init__(name="item_encoder")
+        self.product_dtype = product_dtype
         self.dim, self.features = dim, tuple(features)
         self.item_width = 1 + sum(feature.width for feature in self.features)
         self.ids = embeddings.EmbeddingTable(item_rows, dim, dim, True, seed, name="ids")
@@ -54,8 +57,8 @@ class ItemEncoder(tf.keras.layers.Layer):
         self.feature_tables = [
             embeddings.EmbeddingTable(feature.rows, width, dim, True, seed + 1 + i, name=f"feature_{i}")
             for i, (feature, width) in enumerate(zip(self.features, widths))]
-        dense = functools.partial(tf.keras.layers.Dense, kernel_initializer="glorot_normal")
-        self.projection = dense(dim, use_bias=False, name="projection") if projection else None
+        new_dense = functools.partial(tf.keras.layers.Dense, kernel_initializer="glorot_normal")
+        self.projection = new_dense(dim, use_bias=False, name="projection") if projection else None
         if self.projection and self.features:
             self.projection.build((None, sum(widths)))
         self.content, self.content_encoder = None, None
@@ -63,8 +66,8 @@ class ItemEncoder(tf.keras.layers.Layer):
             self.content = self.add_weight(
                 name="content", shape=content.shape, trainable=False,
                 initializer=lambda shape, dtype, **kwargs: _content_rows(content, shape, dtype, **kwargs))
-            hidden = [dense(content_hidden, activation="relu")] if content_hidden else []
-            self.content_encoder = tf.keras.Sequential(hidden + [dense(dim)], name="content_encoder")
+            hidden = [new_dense(content_hidden, activation="relu")] if content_hidden else []
+            self.content_encoder = tf.keras.Sequential(hidden + [new_dense(dim)], name="content_encoder")
             self.content_encoder.build((None, content.shape[1]))
 
     def _feature_widths(self, feature_dims, projection):
@@ -99,7 +102,8 @@ class ItemEncoder(tf.keras.layers.Layer):
             encoded += self.projection(joined) if self.projection else joined
         if self.content_encoder is not None:
             known = tf.cast(rows[:, :1] != 0, encoded.dtype)  # the content encoder's bias must not reach padding
-            encoded += known * self.content_encoder(tf.nn.embedding_lookup(self.content, rows[:, 0]))
+            content = tf.nn.embedding_lookup(self.content, rows[:, 0])
+            encoded += known * dense.apply_layers(self.content_encoder, content, self.product_dtype)
         return encoded
 
     def _feature(self, table, values):

@@ -71,16 +71,18 @@ def build_model(config: ModelConfig, schema: schema_lib.Schema, content=None, se
         widths = [int(width) for width in config.feature_dims]
     except ValueError as error:
         raise UserError(f"--feature_dims={','.join(config.feature_dims)}: widths must be integers") from error
+    dtype = tf.as_dtype(config.product_dtype)
     features = schema.features if config.use_features else ()
     if len(features) > dim:
         raise UserError(f"--embedding_dim={dim} is too narrow for {len(features)} item features: raise it")
     items = ItemEncoder(
         schema.item_rows, dim, features, widths or None, config.feature_projection,
-        content if config.use_features else None, config.content_hidden, seed)
+        content if config.use_features else None, config.content_hidden, seed,
+        dtype)
     clicks = ClickEncoder(dim, config.max_history, config.position, time_boundaries(config, schema), seed + 1000)
     if config.user_encoder == "mean":
         users = MeanUserEncoder()
     else:
         users = AttentionUserEncoder(dim, config.attention_heads, config.attention_hidden or 4 * dim,
-                                     config.head_aggregation, config.attention_values)
+                                     config.head_aggregation, config.attention_values, dtype)
     return CLRec(items, clicks, users, config.similarity, config.temperature, config.candidate_features)

@@ -26,6 +26,9 @@ class ModelConfig(Section):
     head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
                                     choices=("wha", "mean", "mean_mlp", "concat_mlp"))
     candidate_features: bool = setting(True, "Encode candidates with their features; without, only histories are.")
+    product_dtype: str = setting("float32",
+        "Type of the products in the attention MLP and the content encoder, for GPUs; all else, logits and tables "
+        "included, is float32.", choices=("float32", "bfloat16"))
     similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
     temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
     position: str = setting("backward",
