@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from clrec_tf import atomic
 from clrec_tf import command_line
+from clrec_tf.benchmarks import cluster
 from clrec_tf.benchmarks import input as input_suite
 from clrec_tf.benchmarks import losses
 from clrec_tf.benchmarks import memory
@@ -33,6 +34,7 @@ SUITES = {
     "tfrs": tfrs.run,
     "memory": memory.run,
     "prepare": prepare.run,
+    "cluster": cluster.run,
 }
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
 
@@ -95,4 +97,4 @@ def main(config: Config):
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("benchmark", "paths", "model", "train"), usage=__doc__)
+    command_line.run(main, uses=("benchmark", "paths", "model", "train", "cluster"), usage=__doc__)
