@@ -1,0 +1,177 @@
+"""A cluster of real processes on this machine, role by role: started, killed, stopped and started again by tests.
+
+Every process has a group of its own, which is killed when the context ends; logs are kept in a folder.
+"""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from tests import small_run
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# A chief that says at the end how its function was traced and where the variables are.
+TELLING = """
+import json
+from clrec_tf import command_line, train
+from clrec_tf.training import loop
+
+made, set_up = [], loop.set_up
+
+def telling(*arguments):
+    made.append(set_up(*arguments))
+    return made[-1]
+
+def main(config):
+    loop.set_up = telling
+    code = train.main(config)
+    run = made[-1]
+    variables = {}
+    for variable in run.model.trainable_variables:
+        variables.setdefault(variable.name.split("/part_")[0], []).append(variable.device)
+    print("TOLD", json.dumps({"traces": run.call.function.experimental_get_tracing_count(), "devices": variables}))
+    return code
+
+command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
+"""
+# A chief that restores the latest checkpoint and writes it again, without training.
+SAVING_AGAIN = """
+from clrec_tf import command_line
+from clrec_tf.training import cluster
+from clrec_tf.training.cluster_runtime import ClusterRuntime
+from clrec_tf.training.setup import set_up
+
+def main(config):
+    run = set_up(config, ClusterRuntime(cluster.task_from_environment(), config))
+    run.checkpoints.save()
+
+command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, all held open until all are known."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def flags(**settings) -> list[str]:
+    """--name=value of each; tuples with commas."""
+    return [f"--{name}={','.join(value) if isinstance(value, tuple) else value}" for name, value in settings.items()]
+
+
+def wait_for(condition, what: str, seconds: float = 50.0):
+    """The first true value of condition(); an AssertionError that says `what` did not come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not come within {seconds:g} s")
+
+
+class LocalCluster:
+    """Roles at fixed addresses.
+
+    Args:
+      folder: for logs; each role's file is appended to when the role is started again.
+      settings: flags of all roles, besides those of ``small_run``.
+      workers, servers: how many.
+    """
+
+    def __init__(self, folder: pathlib.Path, settings: dict, workers: int = 2, servers: int = 2):
+        self._folder, self._workers, self._servers = folder, workers, servers
+        self._settings = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, "parallel_ops": 4, "threads": 1,
+                          "shard_kilobytes": 1, "seed": 0, **settings}
+        ports = iter(free_ports(1 + workers + servers))
+        self.addresses = {role: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
+                          for role, count in (("chief", 1), ("worker", workers), ("ps", servers))}
+        self._processes = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        for role, index in list(self._processes):
+            self.kill(role, index)
+
+    def tf_config(self, role: str, index: int) -> str:
+        """What tells a process its place."""
+        return json.dumps({"cluster": self.addresses, "task": {"type": role, "index": index}})
+
+    def start(self, role: str, index: int = 0, cwd=ROOT, environ=None, code: str = "", **settings) -> subprocess.Popen:
+        """Starts one role, the command or Python code; settings go over those of the cluster."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        environ = {**os.environ, "TF_CONFIG": self.tf_config(role, index), "TF_CPP_MIN_LOG_LEVEL": "1",
+                   "PYTHONPATH": str(ROOT), **(environ or {})}
+        with open(self._log(role, index), "a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [sys.executable, *(("-c", code) if code else ("-m", "clrec_tf.train")), *flags(**{**self._settings, **settings})], stdout=log,
+                stderr=log, cwd=cwd, env=environ, start_new_session=True)
+        self._processes[role, index] = process
+        return process
+
+    def start_servers(self, **settings):
+        """Starts all workers and parameter servers."""
+        for role, count in (("worker", self._workers), ("ps", self._servers)):
+            for index in range(count):
+                self.start(role, index, **settings)
+        return self
+
+    def chief(self, seconds: float = 50.0, **settings) -> int:
+        """Runs a chief to its end; returns its exit code."""
+        self.start("chief", **settings)
+        return self.ended("chief", seconds=seconds)
+
+    def told(self) -> dict:
+        """What the last chief that ran `TELLING` told."""
+        lines = [line for line in self.log("chief").splitlines() if line.startswith("TOLD ")]
+        return json.loads(lines[-1].removeprefix("TOLD "))
+
+    def signal(self, role: str, index: int, number: int):
+        """Sends a signal, for example SIGSTOP or SIGCONT."""
+        os.killpg(self._processes[role, index].pid, number)
+
+    def kill(self, role: str, index: int = 0):
+        """kill -9; returns when the process is gone."""
+        process = self._processes.pop((role, index))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def running(self, role: str, index: int = 0) -> bool:
+        """Whether the process has not ended."""
+        return self._processes[role, index].poll() is None
+
+    def ended(self, role: str, index: int = 0, seconds: float = 50.0) -> int:
+        """The exit code, once the process has ended."""
+        try:
+            return self._processes[role, index].wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{role} {index} runs on: {self.log(role, index)[-3000:]}") from None
+
+    def wait_for_step(self, workdir, step: int, seconds: float = 50.0):
+        """Until metrics.jsonl shows a step, while the chief runs."""
+        def reached():
+            assert self.running("chief"), self.log("chief")[-3000:]
+            return (pathlib.Path(workdir) / "metrics.jsonl").exists() and max(
+                small_run.losses(workdir), default=0) >= step
+        wait_for(reached, f"step {step}", seconds)
+
+    def log(self, role: str, index: int = 0) -> str:
+        """All that it has printed."""
+        return self._log(role, index).read_text(encoding="utf-8")
+
+    def _log(self, role, index):
+        return self._folder / f"{role}-{index}.log"

@@ -1,0 +1,216 @@
+"""What a cluster of processes trains: the same as one process, every record once, and checkpoints for any cluster."""
+import dataclasses
+import io
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf.config import LossConfig
+from clrec_tf.evaluate import evaluate
+from clrec_tf.export import export
+from clrec_tf.training.checkpoints import find_checkpoint
+from clrec_tf.training.restore import load_trained
+from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.setup import set_up
+from tests import small_run
+from tests.local_cluster import SAVING_AGAIN
+from tests.local_cluster import TELLING
+from tests.local_cluster import LocalCluster
+from tests.test_input_pipeline import expected_rows
+
+pytestmark = pytest.mark.cluster
+
+WIDE = dict(embedding_dim=64, user_encoder="mean")  # tables of several shards of a kilobyte
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return small_run.prepared(tmp_path_factory.mktemp("training"))
+
+
+def started(data_dir, tmp_path_factory, **counts):
+    """Workers and parameter servers that stay, for one chief after the other."""
+    with LocalCluster(tmp_path_factory.mktemp("logs"), dict(data_dir=data_dir, chief_gone_s=0), **counts) as cluster:
+        yield cluster.start_servers()
+
+
+@pytest.fixture(scope="module")
+def one_worker(data_dir, tmp_path_factory):
+    yield from started(data_dir, tmp_path_factory, workers=1, servers=2)
+
+
+@pytest.fixture(scope="module")
+def two_workers(data_dir, tmp_path_factory):
+    yield from started(data_dir, tmp_path_factory, workers=2, servers=2)
+
+
+def values(workdir) -> dict:
+    """Name -> value of everything in the latest checkpoint; worker-local archives and progress by their parts."""
+    reader, found = tf.train.load_checkpoint(find_checkpoint(str(workdir), "latest")), {}
+    for name in reader.get_variable_to_shape_map():
+        value = reader.get_tensor(name)
+        if not isinstance(value, bytes):
+            found[name] = value
+        elif value.startswith(b"PK"):
+            with np.load(io.BytesIO(value), allow_pickle=False) as archive:
+                found |= {f"{name}/{part}": archive[part] for part in archive.files}
+        elif "OBJECT_GRAPH" not in name:
+            found[name] = json.loads(value)
+    return found
+
+
+def assert_same(one: dict, other: dict):
+    """All values are equal; save counters count savings."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if "save_counter" not in name:
+            np.testing.assert_equal(other[name], value, err_msg=name)
+
+
+def queue_of(found: dict, part: str, worker: int):
+    """A part of a worker's queue in `values`."""
+    return next(value for name, value in found.items()
+                if name.startswith("queue/") and name.endswith(f"{part}/{worker}"))
+
+
+@pytest.mark.parametrize("settings", [
+    dict(model=dict(queue="cached")), dict(model=dict(queue="raw")), dict(model=dict(queue="in_batch")),
+    dict(loss=dict(loss="sampled_softmax", num_negatives=20)),
+], ids=["cached", "raw", "in_batch", "sampled_softmax"])
+def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_path, settings):
+    agrees_with_one_process(data_dir, one_worker, tmp_path, {**WIDE, **settings.get("model", {})},
+                            settings.get("loss", {}), {})
+    told = one_worker.told()
+    assert told["traces"] == 1
+    assert all("/job:ps/" in device for devices in told["devices"].values() for device in devices)
+    servers = [{device.split("/task:")[1][0] for device in devices} for devices in told["devices"].values()]
+    assert {"0", "1"} in servers  # a table is in shards
+
+
+def test_one_worker_trains_the_attention_that_one_process_trains(data_dir, one_worker, tmp_path):
+    agrees_with_one_process(data_dir, one_worker, tmp_path, {}, {}, dict(shard_kilobytes=256))
+
+
+def agrees_with_one_process(data_dir, cluster, folder, model, loss, settings):
+    """Checks that all losses are equal but for the order of sums."""
+    config = small_run.config(data_dir, folder / "local", model=model, time_dropout=0.2)
+    assert small_run.run(dataclasses.replace(config, loss=LossConfig(**loss))) == 0
+    assert cluster.chief(workdir=folder / "cluster", code=TELLING, time_dropout=0.2, **model, **loss, **settings) == 0
+    expected, found = small_run.losses(folder / "local"), small_run.losses(folder / "cluster")
+    assert len(expected) > 50 and found.keys() == expected.keys()
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=2e-5)
+
+
+def test_two_workers_train_every_record_of_an_epoch_once(data_dir, two_workers, tmp_path):
+    # Queues that hold everything a worker trains: together they tell what was trained.
+    assert two_workers.chief(workdir=tmp_path, epochs=1, queue="raw", queue_size=2000, steps_per_call=2) == 0
+    found = values(tmp_path)
+    counts = [int(queue_of(found, "count", worker)) for worker in (0, 1)]
+    items = [queue_of(found, "item", worker)[:count, 0] for worker, count in zip((0, 1), counts)]
+    assert sorted(np.concatenate(items).tolist()) == sorted(row[2][0] for row in expected_rows(data_dir, "sliding"))
+    assert min(counts) > 0
+    progress = next(value for value in found.values() if isinstance(value, dict))
+    assert progress["step"] == max(small_run.losses(tmp_path)) and progress["repeated_steps"] == 0
+
+
+def test_two_asynchronous_workers_learn_as_well_as_one_process(data_dir, two_workers, tmp_path):
+    settings = dict(epochs=15, learning_rate=0.03, validate_every=15.0, log_every_steps=100, checkpoint_every_steps=1000,
+                    validation_metric="ndcg@5/full", steps_per_call=2)
+    model = dict(user_encoder="mean", max_history=2)
+
+    def metric(workdir):
+        rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+        return rows[-1]["valid/ndcg@5/full"]
+
+    local = []
+    for seed in range(3):
+        config = small_run.config(data_dir, tmp_path / str(seed), seed=seed, model=model, **settings)
+        assert small_run.run(config) == 0
+        local.append(metric(tmp_path / str(seed)))
+    assert two_workers.chief(workdir=tmp_path / "cluster", **model, **settings) == 0
+    found = metric(tmp_path / "cluster")
+    spread = max(max(local) - min(local), 0.05)
+    assert min(local) > 0.4  # learned: by chance 0.1
+    assert min(local) - spread <= found <= max(local) + spread
+    # The chief validates with variables on parameter servers; the same checkpoint without a cluster gives the same.
+    config = small_run.config(data_dir, tmp_path / "cluster")
+    config = dataclasses.replace(config, evaluate=dataclasses.replace(
+        config.evaluate, eval_split="valid", ks=("5",), candidate_sets=("full",), eval_checkpoint="latest"))
+    assert evaluate(config)["ndcg@5/full"] == pytest.approx(found, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, two_workers, tmp_path_factory):
+    """The workdir of an epoch on two workers and two parameter servers."""
+    workdir = tmp_path_factory.mktemp("trained") / "run"
+    assert two_workers.chief(workdir=workdir, epochs=1, queue="raw", queue_size=100, **WIDE) == 0
+    return workdir
+
+
+def goes_on(workdir, epoch: int, epochs: int):
+    """Checks that the training went on where it was, to its end."""
+    steps = sorted(small_run.losses(workdir))
+    assert steps == list(range(1, epoch * epochs + 1))
+    assert find_checkpoint(str(workdir), "latest").endswith(f"step-{epoch * epochs}")
+
+
+RESTORED = dict(epochs=1, queue="raw", queue_size=100, **WIDE)
+
+
+def test_a_checkpoint_of_two_parameter_servers_serves_three_and_three_workers(data_dir, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    before, epoch = values(trained), max(small_run.losses(trained))
+    with LocalCluster(tmp_path / "logs", dict(data_dir=data_dir), workers=3, servers=3) as cluster:
+        cluster.start_servers()
+        assert cluster.chief(workdir=tmp_path / "run", code=SAVING_AGAIN, **RESTORED) == 0
+        assert len(list((tmp_path / "run" / "checkpoints").glob(f"step-{epoch}.data-*-of-00004"))) > 2
+        after = values(tmp_path / "run")
+        third = {name: value for name, value in after.items() if name.endswith("/2")}
+        assert queue_of(third, "count", 2) == 0  # a worker more begins with an empty queue
+        assert_same(before, {name: value for name, value in after.items() if name not in third})
+        cluster.start("chief", workdir=tmp_path / "run", **{**RESTORED, "epochs": 2})
+        assert cluster.ended("chief") == 0
+    goes_on(tmp_path / "run", epoch, 2)
+    counts = [int(queue_of(values(tmp_path / "run"), "count", worker)) for worker in range(3)]
+    assert sum(counts) == 2 * len(list(expected_rows(data_dir, "sliding")))
+    assert all(counts[worker] >= queue_of(before, "count", worker) for worker in (0, 1))
+
+
+def test_a_checkpoint_of_two_workers_serves_one(data_dir, one_worker, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    before, epoch = values(trained), max(small_run.losses(trained))
+    assert one_worker.chief(workdir=tmp_path / "run", **{**RESTORED, "epochs": 2}) == 0
+    goes_on(tmp_path / "run", epoch, 2)
+    after, examples = values(tmp_path / "run"), len(list(expected_rows(data_dir, "sliding")))
+    assert queue_of(after, "count", 0) == queue_of(before, "count", 0) + examples
+    assert queue_of(after, "count", 1) == queue_of(before, "count", 1)  # kept for when the worker is back
+
+
+def test_a_checkpoint_of_a_cluster_serves_one_process(data_dir, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    before, epoch = values(trained), max(small_run.losses(trained))
+    model = {name: value for name, value in RESTORED.items() if name != "epochs"}
+    run = set_up(small_run.config(data_dir, tmp_path / "run", model=model, epochs=1), LocalRuntime())
+    run.checkpoints.save()
+    assert_same(before, values(tmp_path / "run"))
+    assert any("iter" in name and value == epoch for name, value in before.items())
+    assert small_run.run(small_run.config(data_dir, tmp_path / "run", model=model, epochs=2)) == 0
+    goes_on(tmp_path / "run", epoch, 2)
+
+
+def test_a_model_of_a_cluster_is_evaluated_and_exported_without_one(data_dir, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    config = small_run.config(data_dir, tmp_path / "run")
+    restored = load_trained(config, "latest").model
+    before, table = values(trained), restored.item_encoder.ids.table.numpy()
+    assert any(value.shape == table.shape and np.array_equal(value, table) for name, value in before.items()
+               if name.startswith("model/") and ".OPTIMIZER_SLOT" not in name)
+    metrics = evaluate(dataclasses.replace(config, evaluate=dataclasses.replace(config.evaluate, ks=("5",))))
+    assert 0 < metrics["ndcg@5/full"] <= 1 and (tmp_path / "run" / "metrics.json").exists()
+    config = dataclasses.replace(config, export=dataclasses.replace(config.export, index="exact", recall_k=5))
+    folder = pathlib.Path(export(config))  # which compares the saved model with the live one
+    assert list(folder.rglob("saved_model.pb"))
