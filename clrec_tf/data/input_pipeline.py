@@ -196,7 +196,8 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
     shards = np.full((len(pools), max((len(pool.shards) for pool in pools), default=0)), -1, np.int64)
     for row, pool in zip(shards, pools):
         row[:len(pool.shards)] = pool.shards
-    numbers = np.array([[p.epoch, p.index, p.records, p.first_batch, p.batches] for p in pools], np.int64).reshape(-1, 5)
+    numbers = [[pool.epoch, pool.index, pool.records, pool.first_batch, pool.batches] for pool in pools]
+    numbers = np.array(numbers, np.int64).reshape(-1, 5)
 
     def read(shards, numbers):
         pool_files = tf.gather(files, tf.boolean_mask(shards, shards >= 0))

@@ -154,7 +154,7 @@ class Checkpoints:
             raise  # of a cluster; nothing is wrong with the disk
         except (tf.errors.OpError, OSError) as error:
             raise UserError(
-                f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:200]}): the checkpoint "
+                f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:180]}): the one "
                 "before it is kept; free space there or choose another --workdir, which in a cluster all roles must "
                 "see, or --checkpoint_io=chief, and run again to go on from it") from error
 

@@ -67,8 +67,8 @@ def task_from_environment():
 def check_evaluator(config: Config) -> None:
     """`UserError` where the chief would validate too."""
     if config.cluster.validation_by != "evaluator":
-        raise UserError(f"--validation_by={config.cluster.validation_by}, but this task is an evaluator: give all roles "
-                        "--validation_by=evaluator, or leave it out")
+        raise UserError(f"--validation_by={config.cluster.validation_by}, but this task is an evaluator: give all "
+                        "roles --validation_by=evaluator, or leave it out")
 
 
 def cluster_spec(task: Task) -> tf.train.ClusterSpec:

@@ -6,7 +6,6 @@ there are deadlines here.
 """
 import contextlib
 import os
-import sys
 import threading
 import time
 
@@ -20,10 +19,11 @@ from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 from clrec_tf.training import cluster
 from clrec_tf.training.feeds import PoolFeed
+from clrec_tf.training.watch import GO_ON
+from clrec_tf.training.watch import Watch
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
         tf.errors.FailedPreconditionError)
-GO_ON = "Run the same command again, with all roles started anew, to go on from the last checkpoint"
 POLL_S = 0.02
 
 
@@ -62,7 +62,7 @@ class ClusterRuntime:
             max(config.train.parallel_ops or os.cpu_count(), cluster.MIN_THREADS))
         tf.config.set_visible_devices([], "GPU")  # the chief encodes nothing that pays for one
         cluster.wait_for_servers(task, settings.connect_deadline_s)
-        self._watch = _Watch(task, settings.progress_deadline_s)
+        self._watch = Watch(len(task.addresses["ps"]), settings.progress_deadline_s)
         with self.unharmed("connecting"):
             resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
                 cluster.cluster_spec(task), task_type="chief", task_id=0, rpc_layer="grpc")
@@ -190,8 +190,8 @@ class ClusterRuntime:
                     why = f" ({error.message[:200]})"
                 if not tf.io.gfile.exists(probe):
                     raise UserError(f"--workdir={workdir} is not the same folder for the chief and parameter server "
-                                    f"{index}{why}, which writes its part of each checkpoint there: choose one that all "
-                                    "roles see, or --checkpoint_io=chief")
+                                    f"{index}{why}, which writes its part of each checkpoint there: choose one that "
+                                    "all roles see, or --checkpoint_io=chief")
                 tf.io.gfile.remove(probe)
 
     @contextlib.contextmanager
@@ -215,56 +215,3 @@ class ClusterRuntime:
         except LOST as error:
             raise ClusterError(f"the cluster was lost: {str(error.message).strip().splitlines()[0][:300]}. {GO_ON}"
                                ) from error
-
-
-class _Watch:
-    """A thread that ends the process where a parameter server, or work on the chief's own thread, gives no answer:
-    TensorFlow would wait for ever."""
-
-    def __init__(self, task, deadline):
-        self._servers, self._deadline = range(len(task.addresses["ps"])), deadline
-        self._doing, self._since = None, 0.0
-        threading.Thread(target=self._run, daemon=True, name="watch").start()
-
-    @contextlib.contextmanager
-    def busy(self, doing):
-        """While in this context, the deadline counts."""
-        self._since, self._doing = time.monotonic(), doing
-        try:
-            yield
-        finally:
-            self._doing = None
-
-    def ping_parameter_servers(self):
-        """Starts a thread for each, which asks it for nothing again and again."""
-        for index in self._servers:
-            threading.Thread(target=self._ping, args=(index,), daemon=True, name=f"ping-{index}").start()
-
-    def _ping(self, index):
-        while True:
-            asked = time.monotonic()
-            done = threading.Event()
-            threading.Thread(target=self._end_unless, args=(done, f"parameter server {index} has not answered"),
-                             daemon=True).start()
-            # An error is an answer, and the main thread's own calls will meet it.
-            with contextlib.suppress(Exception), tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
-                tf.identity(tf.constant(asked)).numpy()
-            done.set()
-            time.sleep(max(1.0, self._deadline / 10))
-
-    def _end_unless(self, done, what):
-        if not done.wait(self._deadline):
-            _end(f"{what} for --progress_deadline_s={self._deadline:g}: it stands still or is lost")
-
-    def _run(self):
-        while True:
-            time.sleep(min(1.0, self._deadline / 4))
-            doing = self._doing
-            if doing and time.monotonic() - self._since > self._deadline:
-                _end(f"{doing} takes longer than --progress_deadline_s={self._deadline:g}: a role stands still or is "
-                     "lost")
-
-
-def _end(message):
-    print(f"error: {message}. {GO_ON}", file=sys.stderr, flush=True)
-    os._exit(ClusterError.exit_code)

@@ -113,8 +113,10 @@ def set_up(config: Config, runtime) -> Run:
     dispatcher = Dispatcher(call, feed, ledger, runtime, settings.steps_per_call, settings.log_every_steps)
     record_run(workdir, config, schema.hash())
     runtime.check_workdir(workdir)
-    return Run(model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints, validator, total_steps,
-               validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [])
+    return Run(
+        model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints,
+        validator, total_steps,
+        validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [])
 
 
 def training_plan(config: Config, manifest: schema_lib.Manifest, another: int = 0) -> EpochPlan:

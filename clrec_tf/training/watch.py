@@ -1,0 +1,69 @@
+"""The chief's watch over what TensorFlow would wait for for ever: a process that stands still."""
+import contextlib
+import os
+import sys
+import threading
+import time
+
+import tensorflow as tf
+
+from clrec_tf.errors import ClusterError
+
+GO_ON = "Run the same command again, with all roles started anew, to go on from the last checkpoint"
+
+
+class Watch:
+    """Threads that end the process where a parameter server, or work on the chief's own thread, gives no answer.
+
+    Args:
+      servers: number of parameter servers.
+      deadline: seconds.
+    """
+
+    def __init__(self, servers: int, deadline: float):
+        self._servers, self._deadline = range(servers), deadline
+        self._doing, self._since = None, 0.0
+        threading.Thread(target=self._run, daemon=True, name="watch").start()
+
+    @contextlib.contextmanager
+    def busy(self, doing):
+        """While in this context, the deadline counts."""
+        self._since, self._doing = time.monotonic(), doing
+        try:
+            yield
+        finally:
+            self._doing = None
+
+    def ping_parameter_servers(self):
+        """Starts a thread for each, which asks it for nothing again and again."""
+        for index in self._servers:
+            threading.Thread(target=self._ping, args=(index,), daemon=True, name=f"ping-{index}").start()
+
+    def _ping(self, index):
+        while True:
+            asked = time.monotonic()
+            done = threading.Event()
+            threading.Thread(target=self._end_unless, args=(done, f"parameter server {index} has not answered"),
+                             daemon=True).start()
+            # An error is an answer, and the main thread's own calls will meet it.
+            with contextlib.suppress(Exception), tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
+                tf.identity(tf.constant(asked)).numpy()
+            done.set()
+            time.sleep(max(1.0, self._deadline / 10))
+
+    def _end_unless(self, done, what):
+        if not done.wait(self._deadline):
+            _end(f"{what} for --progress_deadline_s={self._deadline:g}: it stands still or is lost")
+
+    def _run(self):
+        while True:
+            time.sleep(min(1.0, self._deadline / 4))
+            doing = self._doing
+            if doing and time.monotonic() - self._since > self._deadline:
+                _end(f"{doing} takes longer than --progress_deadline_s={self._deadline:g}: a role stands still or is "
+                     "lost")
+
+
+def _end(message):
+    print(f"error: {message}. {GO_ON}", file=sys.stderr, flush=True)
+    os._exit(ClusterError.exit_code)
