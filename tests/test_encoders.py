@@ -7,6 +7,7 @@ import pytest
 from clrec_tf.encoders import attention_user
 from clrec_tf.encoders import clicks
 from clrec_tf.encoders.embeddings import EmbeddingTable
+from clrec_tf.encoders.embeddings import embedding_initializer
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.models.clrec import CLRec
 from tests.test_item_encoder import TAGS_AND_CATEGORY, make_encoder
@@ -277,3 +278,14 @@ def test_initial_directions_are_uniform():
     assert abs(ratio - 1) < .01
     assert abs(table.std() * dim ** .5 - 1) < .01 and np.abs(table).max() * dim ** .5 > 3  # normal, not truncated at 2σ
     assert abs(EmbeddingTable(9, 4096, 16, False, 4, name="few").table.numpy().std() * 4 - 1) < .02  # whatever the rows
+
+
+@pytest.mark.parametrize("rows, dim", [(1001, 7), (64, 64), (3, 2)])
+def test_initial_values_do_not_depend_on_the_shards(rows, dim):
+    initial = embedding_initializer(16, 5)
+    whole, ends = initial((rows, dim)), [0, rows // 3, rows // 2, rows]
+    np.testing.assert_array_equal(whole, tf.keras.initializers.RandomNormal(0.0, 0.25, seed=5)((rows, dim)))
+    parts = [initial((rows, dim), partition_shape=(end - begin, dim), partition_offset=(begin, 0))
+             for begin, end in zip(ends, ends[1:])]
+    np.testing.assert_array_equal(tf.concat(parts, axis=0), whole)
+    assert len(np.unique(whole)) == rows * dim or rows * dim > 1000

@@ -1,0 +1,85 @@
+"""A worker's pool: its batches are those of the iterator, a pool is read once, and what is half read is not used."""
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.data.ledger import Ledger
+from clrec_tf.training.feeds import PoolFeed
+from clrec_tf.training.runtime import LocalRuntime
+from tests import small_run
+
+T, DROPOUT = 6, 0.3
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return small_run.prepared(tmp_path_factory.mktemp("training"))
+
+
+class Reader:
+    """A feed as one worker uses it."""
+
+    def __init__(self, folder, mode="sliding", epochs=2):
+        self.schema, manifest = schema_lib.load_schema(folder), schema_lib.load_manifest(folder)
+        self.plan = EpochPlan(manifest.shards["train"], 16, 2, mode, 3)
+        self.ledger = Ledger(self.plan, epochs)
+        self.feed = PoolFeed(self.ledger, self.plan, manifest.paths(folder, "train"), self.schema, T, DROPOUT,
+                             LocalRuntime().local_variable)
+        self.expected = list(training_dataset(folder, self.schema, manifest, self.plan, self.ledger.remaining(), T,
+                                              DROPOUT).as_numpy_iterator())
+
+        @tf.function(input_signature=[self.feed.spec, tf.TensorSpec([], tf.int64)])
+        def batch(work, step):
+            batch_of, steps = self.feed.open(work)
+            return batch_of(step), steps
+
+        self._batch = batch
+
+    def slice(self, worker, steps):
+        """Batches of the worker's next slice."""
+        steps, (work,) = self.feed.next(worker, steps)
+        found = [self._batch(work, tf.constant(step, tf.int64)) for step in range(max(steps, 1))]
+        assert all(int(count) == steps for _, count in found)
+        return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch, _ in found][:steps]
+
+
+@pytest.mark.parametrize("mode", ["sliding", "last"])
+def test_one_worker_gets_the_batches_of_the_iterator(data_dir, mode):
+    reader, found = Reader(data_dir, mode), []
+    while part := reader.slice(0, 3):
+        found += part
+    assert len(found) == len(reader.expected) > 5 and reader.ledger.taken == reader.ledger.total
+    for batch, expected in zip(found, reader.expected):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
+
+
+def test_pools_in_turn_give_the_same_batches(data_dir):
+    reader, found = Reader(data_dir, epochs=1), []
+    for worker in [0, 1, 0, 2, 1, 0] * 50:  # one memory for all, so that it changes hands each time
+        found += reader.slice(worker, 2)
+    rows = lambda batches: sorted(batch["target"].tobytes() + batch["history"].tobytes() for batch in batches)
+    assert rows(found) == rows(reader.expected)
+
+
+def test_a_pool_is_read_once_and_what_fails_is_not_held(data_dir, tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(data_dir, folder)
+    reader = Reader(str(folder), epochs=1)
+    first = reader.slice(0, 1)
+    away = tmp_path / "away"
+    for name in sorted(os.listdir(folder)):
+        if name.startswith("train"):
+            os.rename(folder / name, away.with_suffix("." + name))
+    tf.nest.map_structure(np.testing.assert_array_equal, [*first, *reader.slice(0, 1)], reader.expected[:2])
+    for _ in range(2):
+        with pytest.raises(tf.errors.NotFoundError):
+            reader.slice(1, 1)  # another pool, which is not there any more
+    # The memory holds neither pool now: the first is read again, which fails too, rather than mixed with the other.
+    with pytest.raises(tf.errors.NotFoundError):
+        reader.slice(0, 1)
