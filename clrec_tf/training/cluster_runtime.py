@@ -21,6 +21,7 @@ from clrec_tf.training import cluster
 from clrec_tf.training.feeds import PoolFeed
 from clrec_tf.training.watch import GO_ON
 from clrec_tf.training.watch import Watch
+from clrec_tf.training.watch import end
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
         tf.errors.FailedPreconditionError)
@@ -145,7 +146,9 @@ class ClusterRuntime:
     def start(self, call, feed, choose):
         """Begins a call of ``step``; choose(worker) gives its argument when a worker takes it."""
         with self._lost_as_error():
-            return self._coordinator.schedule(call.function, args=(_Chosen(feed.spec, choose),))
+            result = self._coordinator.schedule(call.function, args=(_Chosen(feed.spec, choose),))
+        self._progress = time.monotonic()  # the first one is traced here
+        return result
 
     def ended(self, result) -> bool:
         """Whether a call is over, well or not."""
@@ -155,20 +158,17 @@ class ClusterRuntime:
         return over
 
     def wait(self, taken, under_way):
-        """Waits a little for one of the calls under way.
-
-        Raises:
-          ClusterError: none has ended, and none was taken, for --progress_deadline_s.
-        """
+        """Waits a little for one of the calls under way; where none has ended, and none was taken, for
+        --progress_deadline_s, ends the process."""
         now = time.monotonic()
         if taken.wait(POLL_S):
             taken.clear()
             self._progress = max(self._progress, now)
         elif now - self._progress > self._deadline:
             held = [f"worker {call.workers[-1]} ({call.steps} steps)" for call in under_way if call.workers]
-            raise ClusterError(f"no call has ended for --progress_deadline_s={self._deadline:g}; under way: "
-                               f"{', '.join(held) or 'none, no worker takes one'}. One of them, or a parameter server, "
-                               f"stands still or is lost. {GO_ON}")
+            end(f"no call has ended for --progress_deadline_s={self._deadline:g}; under way: "
+                f"{', '.join(held) or 'none, no worker takes one'}. One of them, or a parameter server, stands still or is "
+                "lost")
 
     def fetch(self, result):
         """Result of a call that has ended, as NumPy; raises its error."""

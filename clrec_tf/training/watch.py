@@ -40,30 +40,34 @@ class Watch:
             threading.Thread(target=self._ping, args=(index,), daemon=True, name=f"ping-{index}").start()
 
     def _ping(self, index):
+        # Made here: a constant made on a server that stands still would wait with Python's lock held, and nothing could
+        # end the process any more.
+        question = tf.constant(0)
         while True:
-            asked = time.monotonic()
             done = threading.Event()
             threading.Thread(target=self._end_unless, args=(done, f"parameter server {index} has not answered"),
                              daemon=True).start()
             # An error is an answer, and the main thread's own calls will meet it.
             with contextlib.suppress(Exception), tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
-                tf.identity(tf.constant(asked)).numpy()
+                tf.identity(question).numpy()
             done.set()
             time.sleep(max(1.0, self._deadline / 10))
 
     def _end_unless(self, done, what):
         if not done.wait(self._deadline):
-            _end(f"{what} for --progress_deadline_s={self._deadline:g}: it stands still or is lost")
+            end(f"{what} for --progress_deadline_s={self._deadline:g}: it stands still or is lost")
 
     def _run(self):
         while True:
             time.sleep(min(1.0, self._deadline / 4))
             doing = self._doing
             if doing and time.monotonic() - self._since > self._deadline:
-                _end(f"{doing} takes longer than --progress_deadline_s={self._deadline:g}: a role stands still or is "
-                     "lost")
+                end(f"{doing} takes longer than --progress_deadline_s={self._deadline:g}: a role stands still or is "
+                    "lost")
 
 
-def _end(message):
+def end(message: str):
+    """Ends the process with the code of a `ClusterError`. An exception would not: as it leaves, TensorFlow waits for the
+    role that stands still."""
     print(f"error: {message}. {GO_ON}", file=sys.stderr, flush=True)
     os._exit(ClusterError.exit_code)
