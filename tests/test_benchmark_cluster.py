@@ -29,7 +29,7 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 
-SMALL = Config(model=ModelConfig(embedding_dim=16, max_history=3, attention_heads=2, queue_size=64, user_encoder="mean"),
+SMALL = Config(model=ModelConfig(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean"),
                train=TrainConfig(batch_size=32, steps_per_call=2),
                benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("3",)))
 
@@ -63,7 +63,8 @@ def test_steps_are_handed_out_once_and_up_to_the_limit():
 @pytest.mark.parametrize("user_encoder", ["mean", "multi_att"])
 def test_the_loss_of_histories_reads_no_target(user_encoder):
     items = Items(50, features=True)
-    config = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, user_encoder=user_encoder))
+    config = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, user_encoder=user_encoder,
+                                                                   attention_heads=2))
     feed = DrawnFeed(items, config)
     batch = feed.batch(tf.constant(0, tf.int64))
     clicked = np.unique(batch["history"][..., 0])
@@ -105,7 +106,8 @@ def test_suite_in_small(monkeypatch):
     found = cluster.run(SMALL)
     name = "sampled_softmax_vs_clrec_with_features_T3"
     assert set(found["ratios"]) == {f"bytes_{name}", f"negative_bytes_{name}", "bytes_cached_vs_in_batch",
-                                    "coordinator_calls_per_second_2_workers", "two_workers_vs_one"}
+                                    "coordinator_calls_per_second_2_workers", "two_workers_vs_one",
+                                    "server_memory_vs_formula"}
     assert all(np.isfinite(value) and value > 0 for value in found["ratios"].values())
     assert .95 <= found["ratios"]["bytes_cached_vs_in_batch"] <= 1.05
     assert found["ratios"][f"negative_bytes_{name}"] > found["ratios"][f"bytes_{name}"] > 1

@@ -1,4 +1,7 @@
-"""The process of a `LocalCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent."""
+"""The process of a `LocalCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent.
+
+TensorFlow is imported after the roles are started, which import it at the same time.
+"""
 import dataclasses
 import json
 import multiprocessing.connection
@@ -12,14 +15,10 @@ import threading
 import time
 import traceback
 
-from clrec_tf.benchmarks.children import quiet_about_functions
-from clrec_tf.benchmarks.local_cluster import SHOWN
+from clrec_tf.benchmarks.local_cluster import tail
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
-from clrec_tf.training.cluster import TF_CONFIG
-from clrec_tf.training.cluster import Task
-from clrec_tf.training.cluster_runtime import ClusterRuntime
 
 CONNECT_S = 120  # at most, for roles that need no more than to start
 
@@ -33,23 +32,28 @@ class Session:
       kept: what functions leave for later ones.
     """
 
-    def __init__(self, config: Config, workers: int, servers: int, folder: str):
+    def __init__(self, config: Config, workers: int, servers: int):
         settings = dataclasses.replace(config.cluster,
                                        connect_deadline_s=min(config.cluster.connect_deadline_s, CONNECT_S))
         self.config, self.kept = dataclasses.replace(config, cluster=settings), {}
         addresses = _addresses(workers, servers)
-        self._roles = {f"{role} {index}": _start(role, index, addresses, config, folder)
+        self._roles = {f"{role} {index}": _start(role, index, addresses, config)
                        for role in ("worker", "ps") for index in range(len(addresses[role]))}
+        # pylint: disable=import-outside-toplevel
+        from clrec_tf.benchmarks.children import quiet_about_functions
+        from clrec_tf.training.cluster import Task
+        from clrec_tf.training.cluster_runtime import ClusterRuntime
+        quiet_about_functions()
         try:
             self.runtime = ClusterRuntime(Task("chief", 0, addresses), self.config)
         except ClusterError as error:
-            logs = "".join(_log(folder, *name.split()) for name, role in self._roles.items() if role.poll() is not None)
-            raise ClusterError(f"{error}{logs}") from error
-
+            said = "".join(f"\n{name} has ended: {tail(log)}" for name, (process, log) in self._roles.items()
+                           if process.poll() is not None)
+            raise ClusterError(f"{error}{said}") from error
 
     def pids(self, role: str) -> list[int]:
         """Processes of the tasks of a role."""
-        return [process.pid for name, process in self._roles.items() if name.startswith(role)]
+        return [process.pid for name, (process, _) in self._roles.items() if name.startswith(role)]
 
 
 def _addresses(workers, servers):
@@ -68,18 +72,15 @@ def _addresses(workers, servers):
     return {"chief": found[:1], "worker": found[1:1 + workers], "ps": found[1 + workers:]}
 
 
-def _start(role, index, addresses, config, folder):
+def _start(role, index, addresses, config):
+    """(Process, its log)."""
     task = {"cluster": addresses, "task": {"type": role, "index": index}}
-    with open(os.path.join(folder, f"{role}-{index}.log"), "wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "clrec_tf.train", f"--threads={config.train.threads}",
-             f"--parallel_ops={config.train.parallel_ops}"],
-            env={**os.environ, TF_CONFIG: json.dumps(task)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-
-def _log(folder, role, index):
-    with open(os.path.join(folder, f"{role}-{index}.log"), encoding="utf-8", errors="replace") as file:
-        return f"\n{role} {index} has ended: {file.read()[-SHOWN:].strip()}"
+    log = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
+    process = subprocess.Popen(  # pylint: disable=consider-using-with
+        [sys.executable, "-m", "clrec_tf.train", f"--threads={config.train.threads}",
+         f"--parallel_ops={config.train.parallel_ops}"],
+        env={**os.environ, "TF_CONFIG": json.dumps(task)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    return process, log
 
 
 def _end_with(parent):
@@ -103,12 +104,9 @@ def main():
     """Serves the process at the other end of the connection whose file descriptor is the argument."""
     connection = multiprocessing.connection.Connection(int(sys.argv[1]))
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    quiet_about_functions()
     try:
-        # The roles keep their logs open; what ends by SIGKILL could not remove them later.
-        with tempfile.TemporaryDirectory(prefix="clrec-cluster-") as folder:
-            session = _done(lambda: Session(*connection.recv(), folder))
-            connection.send(session if isinstance(session, Exception) else None)
+        session = _done(lambda: Session(*connection.recv()))
+        connection.send(session if isinstance(session, Exception) else None)
         while True:
             function, arguments = connection.recv()
             connection.send(_done(function, session, *arguments))

@@ -1,5 +1,5 @@
-"""Training on a cluster of processes on this machine: bytes per sample of CLRec beside sampled softmax (paper, Table 5),
-the rate at which one coordinator hands out calls, and two workers beside one.
+"""Training on a cluster of processes on this machine: bytes per sample of CLRec beside sampled softmax (paper, Table
+5), the rate at which one coordinator hands out calls, two workers beside one, and what parameter servers hold.
 
 Bytes hardly depend on what else the machine does; samples/s do, and all roles share its cores.
 """
@@ -8,6 +8,7 @@ import statistics
 
 from absl import logging
 
+from clrec_tf.benchmarks import server_memory
 from clrec_tf.benchmarks import timing
 from clrec_tf.benchmarks import traffic
 from clrec_tf.benchmarks import training
@@ -41,7 +42,8 @@ def run(config: Config) -> dict:
     Returns:
       `ratios`: bytes of sampled softmax over CLRec's, all of them and, as `negative_bytes_…`, without what histories
       alone cost; the cached queue's bytes over those of in-batch negatives (the worst case); calls per second; two
-      workers over one. `cases` with bytes, samples/s and what has to move; `coordinator`; `workers`; `network`.
+      workers over one; parameter servers' memory over its formula. `cases` with bytes, samples/s and what has to move;
+      `coordinator`; `workers`; `server_memory`; `network`.
     """
     lengths = training.histories(config)
     loopback_bytes()  # says at once where there is no such counter
@@ -50,17 +52,18 @@ def run(config: Config) -> dict:
     for length in lengths:
         for encoder in ENCODERS:
             cases += encoder_cases(config, encoder, length)
-    workers = compare_workers(config, lengths[0])
+    workers, memory = compare_workers(config, lengths[0]), server_memory.measure(config)
     coordinator = {count: coordinated(config, count) for count in COUNTED_WORKERS}
-    calls = coordinator[COUNTED_WORKERS[-1]]["calls_per_s"]
-    ratios = headlines(cases) | {f"coordinator_calls_per_second_{COUNTED_WORKERS[-1]}_workers": calls,
-                                 "two_workers_vs_one": workers["ratio"]}
+    most, calls = COUNTED_WORKERS[-1], coordinator[COUNTED_WORKERS[-1]]["calls_per_s"]
     needed = math.ceil(PAPER_STEPS_PER_S / calls)
     logging.info("%g calls/s: %d steps/s need %d steps per call", calls, PAPER_STEPS_PER_S, needed)
+    ratios = headlines(cases) | {f"coordinator_calls_per_second_{most}_workers": calls,
+                                 "two_workers_vs_one": workers["ratio"]} | memory.pop("ratios")
     return dict(
-        ratios=ratios, network=network()[1], cases=cases, workers=workers, rounds=config.benchmark.rounds,
+        ratios=ratios, network=network()[1], cases=cases, workers=workers, server_memory=memory,
         coordinator=dict(by_workers=coordinator, steps_per_call_for_1300_steps_per_s=needed),
-        paper_bytes_per_sample={side: round(1000 * sent / samples) for side, (sent, samples) in PAPER.items()})
+        paper_bytes_per_sample={side: round(1000 * sent / samples) for side, (sent, samples) in PAPER.items()},
+        rounds=config.benchmark.rounds)
 
 
 def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
@@ -68,18 +71,18 @@ def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
     features, on_candidates = ENCODERS[encoder]
     config, found = training.case_config(config, length, candidate_features=on_candidates), []
     rounds = min(config.benchmark.rounds, TRAFFIC_ROUNDS)
-    for draw in DRAWS:
-        items = Items(config.benchmark.benchmark_items, features=features, draw=draw)
-        with LocalCluster(config, 1, SERVERS) as cluster:
+    with LocalCluster(config, 1, SERVERS) as cluster:
+        for draw in DRAWS:
+            items = Items(config.benchmark.benchmark_items, features=features, draw=draw)
             kinds = cluster.call(traffic.compare, config, items, KINDS, rounds)
-        case = dict(name=f"{encoder}_T{length}{'' if draw == 'uniform' else f'_{draw}'}", encoder=encoder,
-                    history=length, draw=draw, items=items.count, batch=config.train.batch_size,
-                    negatives=config.model.queue_size, **compared(kinds), kinds=kinds)
-        logging.info("%-26s bytes of softmax over CLRec %.2f, of negatives alone %.1f; bytes per sample %s; samples/s "
-                     "%s", case["name"], case["bytes_ratio"], case["negative_bytes_ratio"],
-                     *({kind: of[figure] for kind, of in kinds.items()}
-                       for figure in ("bytes_per_sample", "samples_per_s")))
-        found.append(case)
+            case = dict(name=f"{encoder}_T{length}{'' if draw == 'uniform' else f'_{draw}'}", encoder=encoder,
+                        history=length, draw=draw, items=items.count, batch=config.train.batch_size,
+                        negatives=config.model.queue_size, **compared(kinds), kinds=kinds)
+            logging.info("%-26s bytes of softmax over CLRec %.2f, of negatives alone %.1f; bytes per sample %s; "
+                         "samples/s %s", case["name"], case["bytes_ratio"], case["negative_bytes_ratio"],
+                         *({kind: of[figure] for kind, of in kinds.items()}
+                           for figure in ("bytes_per_sample", "samples_per_s")))
+            found.append(case)
     return found
 
 

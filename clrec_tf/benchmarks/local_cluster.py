@@ -19,7 +19,7 @@ from clrec_tf.errors import UserError
 
 OWN_NETWORK = "a network of its own"
 COUNTERS = "/proc/net/dev"
-SHOWN = 1500  # characters of a process' messages in an error
+SHOWN = 1500  # characters
 
 
 class LocalCluster:
@@ -66,10 +66,8 @@ class LocalCluster:
             self._connection.send(question)
             answer = self._connection.recv()
         except (EOFError, ConnectionError) as error:
-            self._messages.seek(0)
-            said = self._messages.read().decode(errors="replace").strip()[-SHOWN:]
-            raise ClusterError("the chief of a measured cluster is gone; for lack of memory, lower --benchmark_items "
-                               f"or --embedding_dim. It said: {said or 'nothing'}") from error
+            raise ClusterError("the chief of a measured cluster is gone; if for lack of memory, lower --benchmark_items "
+                               f"or --embedding_dim. It said: {tail(self._messages)}") from error
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -86,6 +84,12 @@ class LocalCluster:
 
     def __exit__(self, *error):
         self.close()
+
+
+def tail(log) -> str:
+    """The end of what a process wrote to a file."""
+    log.seek(0)
+    return log.read().decode(errors="replace").strip()[-SHOWN:] or "nothing"
 
 
 @functools.cache

@@ -37,14 +37,15 @@ class Steps:
     """
 
     def __init__(self, session, call, feed, steps_per_call: int):
-        self._feed = feed
-        self._dispatcher = Dispatcher(call, feed, feed, session.runtime, steps_per_call, steps_per_call)
-        self.run(WARM_CALLS * session.runtime.num_workers * steps_per_call)
+        self._session, self._call, self._feed, self._steps_per_call = session, call, feed, steps_per_call
+        self.run(WARM_CALLS * session.runtime.num_workers, 1)
 
-    def run(self, steps: int) -> tuple[float, int]:
+    def run(self, steps: int, steps_per_call: int = 0) -> tuple[float, int]:
         """Runs so many steps; (seconds, bytes) that they took."""
+        most = steps_per_call or self._steps_per_call
+        dispatcher = Dispatcher(self._call, self._feed, self._feed, self._session.runtime, most, most)
         sent, started = loopback_bytes(), time.perf_counter()
-        for _ in self._dispatcher.results(self._feed.taken + steps, NO_STOP):
+        for _ in dispatcher.results(self._feed.taken + steps, NO_STOP):
             pass
         return time.perf_counter() - started, loopback_bytes() - sent
 
@@ -116,18 +117,16 @@ def trivial_calls(session, calls: int, rounds: int) -> dict[str, float]:
 
     @tf.function
     def count(work):
-        handle = counter.handle
-        tf.raw_ops.AssignAddVariableOp(resource=handle, value=work[1])
-        with tf.control_dependencies([handle]):
-            return tf.stack([tf.cast(work[1], tf.float32)])
+        tf.raw_ops.AssignAddVariableOp(resource=counter.handle, value=work[1])
+        return tf.ones([1])
 
     steps = Steps(session, TrainCall(count, ["counted"]), CountedFeed(), 1)
     cpu, seconds = cpu_seconds(), []
     for _ in range(rounds):
         seconds.append(steps.run(calls)[0])
     cpu = cpu_seconds() - cpu
-    counted, expected = sum(session.runtime.read_local(counter)), calls * rounds + WARM_CALLS * session.runtime.num_workers
-    if counted != expected:
+    expected = calls * rounds + WARM_CALLS * session.runtime.num_workers
+    if (counted := sum(session.runtime.read_local(counter))) != expected:
         raise RuntimeError(f"{expected} calls were begun, {counted} were counted")
     return dict(calls_per_s=round(calls / statistics.median(seconds), 1),
                 chief_cpu_ms_per_call=round(1000 * cpu / (calls * rounds), 3))

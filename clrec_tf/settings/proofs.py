@@ -12,8 +12,8 @@ class BenchmarkConfig(Section):
         "What is measured, of: training (queue variants, bare operations, growth with items and queue; and input), "
         "losses (CLRec beside sampled softmax), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
-        "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes per "
-        "sample and calls per second of a cluster of processes on this machine; Linux).")
+        "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes "
+        "per sample and calls per second of a cluster of processes on this machine; Linux).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
