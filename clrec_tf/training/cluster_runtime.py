@@ -167,8 +167,8 @@ class ClusterRuntime:
         elif now - self._progress > self._deadline:
             held = [f"worker {call.workers[-1]} ({call.steps} steps)" for call in under_way if call.workers]
             end(f"no call has ended for --progress_deadline_s={self._deadline:g}; under way: "
-                f"{', '.join(held) or 'none, no worker takes one'}. One of them, or a parameter server, stands still or is "
-                "lost")
+                f"{', '.join(held) or 'none, no worker takes one'}. One of them, or a parameter server, stands still "
+                "or is lost")
 
     def fetch(self, result):
         """Result of a call that has ended, as NumPy; raises its error."""

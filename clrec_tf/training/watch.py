@@ -1,5 +1,6 @@
 """The chief's watch over what TensorFlow would wait for for ever: a process that stands still."""
 import contextlib
+import faulthandler
 import os
 import sys
 import threading
@@ -10,6 +11,7 @@ import tensorflow as tf
 from clrec_tf.errors import ClusterError
 
 GO_ON = "Run the same command again, with all roles started anew, to go on from the last checkpoint"
+LATER_S = 5.0
 
 
 class Watch:
@@ -59,6 +61,9 @@ class Watch:
 
     def _run(self):
         while True:
+            # Where TensorFlow waits with Python's lock held, as it does for a constant made on a server that stands
+            # still, no thread of Python runs. This clock is not one: it ends the process with a traceback and code 1.
+            faulthandler.dump_traceback_later(self._deadline + LATER_S, exit=True)
             time.sleep(min(1.0, self._deadline / 4))
             doing = self._doing
             if doing and time.monotonic() - self._since > self._deadline:
@@ -67,7 +72,7 @@ class Watch:
 
 
 def end(message: str):
-    """Ends the process with the code of a `ClusterError`. An exception would not: as it leaves, TensorFlow waits for the
-    role that stands still."""
+    """Ends the process with the code of a `ClusterError`. An exception would not: as it leaves, TensorFlow waits for
+    the role that stands still."""
     print(f"error: {message}. {GO_ON}", file=sys.stderr, flush=True)
     os._exit(ClusterError.exit_code)
