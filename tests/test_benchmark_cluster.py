@@ -137,20 +137,26 @@ def test_errors_come_back_and_roles_end_with_the_context():
 
 @pytest.mark.cluster
 def test_roles_end_with_a_process_that_is_killed():
-    code = ("from tests.test_benchmark_cluster import SMALL, local_cluster\n"
-            "with local_cluster.LocalCluster(SMALL, 1, 1) as running:\n"
+    """Also while the chief is busy and does not listen."""
+    code = ("from tests import test_benchmark_cluster as t\n"
+            "with t.local_cluster.LocalCluster(t.SMALL, 1, 1) as running:\n"
             "    print(running.group, flush=True)\n"
-            "    input()")
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            "    running.call(t.stand)")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
                           cwd=pathlib.Path(__file__).parents[1]) as measuring:
         group = int(measuring.stdout.readline())
         assert len(members(group)) == 3
+        time.sleep(1)
         measuring.kill()
     assert_gone(group)
 
 
 def refuse(session):
     raise UserError(f"for a person: {session.runtime.num_workers}")
+
+
+def stand(session):
+    time.sleep(600 * session.runtime.num_workers)
 
 
 def refuse_nothing(session):
