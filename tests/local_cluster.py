@@ -2,6 +2,7 @@
 
 Every process has a group of its own, which is killed when the context ends; logs are kept in a folder.
 """
+import io
 import json
 import os
 import pathlib
@@ -11,9 +12,16 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.training.checkpoints import find_checkpoint
+from clrec_tf.training.cluster import reachable
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
+
+STARTED = "-- started\n"  # in logs
 
 # A chief that says at the end how its function was traced and where the variables are.
 TELLING = """
@@ -71,7 +79,7 @@ def flags(**settings) -> list[str]:
     return [f"--{name}={','.join(value) if isinstance(value, tuple) else value}" for name, value in settings.items()]
 
 
-def wait_for(condition, what: str, seconds: float = 50.0):
+def wait_for(condition, what: str, seconds: float = 150.0):
     """The first true value of condition(); an AssertionError that says `what` did not come."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -79,6 +87,32 @@ def wait_for(condition, what: str, seconds: float = 50.0):
             return value
         time.sleep(0.05)
     raise AssertionError(f"{what} did not come within {seconds:g} s")
+
+
+def values(workdir, which: str = "latest") -> dict:
+    """Name -> value of everything in a checkpoint; of archives of worker-local values, and of JSON, the parts."""
+    reader, found = tf.train.load_checkpoint(find_checkpoint(str(workdir), which)), {}
+    for name in reader.get_variable_to_shape_map():
+        value = reader.get_tensor(name)
+        if not isinstance(value, bytes):
+            found[name] = value
+        elif value.startswith(b"PK"):
+            with np.load(io.BytesIO(value), allow_pickle=False) as archive:
+                found |= {f"{name}/{part}": archive[part] for part in archive.files}
+        elif "OBJECT_GRAPH" not in name:
+            found[name] = json.loads(value)
+    return found
+
+
+def progress_of(found: dict) -> dict:
+    """Where the training stands, in `values`."""
+    return next(value for value in found.values() if isinstance(value, dict))
+
+
+def queue_of(found: dict, part: str, worker: int):
+    """A part of a worker's queue in `values`; None where the worker was never seen."""
+    return next((value for name, value in found.items()
+                 if name.startswith("queue/") and name.endswith(f"{part}/{worker}")), None)
 
 
 class LocalCluster:
@@ -116,9 +150,11 @@ class LocalCluster:
         environ = {**os.environ, "TF_CONFIG": self.tf_config(role, index), "TF_CPP_MIN_LOG_LEVEL": "1",
                    "PYTHONPATH": str(ROOT), **(environ or {})}
         with open(self._log(role, index), "a", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                [sys.executable, *(("-c", code) if code else ("-m", "clrec_tf.train")), *flags(**{**self._settings, **settings})], stdout=log,
-                stderr=log, cwd=cwd, env=environ, start_new_session=True)
+            log.write(STARTED)
+            log.flush()
+            command = [sys.executable, *(["-c", code] if code else ["-m", "clrec_tf.train"])]
+            process = subprocess.Popen(command + flags(**{**self._settings, **settings}), stdout=log, stderr=log,
+                                       cwd=cwd, env=environ, start_new_session=True)
         self._processes[role, index] = process
         return process
 
@@ -129,7 +165,12 @@ class LocalCluster:
                 self.start(role, index, **settings)
         return self
 
-    def chief(self, seconds: float = 50.0, **settings) -> int:
+    def wait_for_servers(self):
+        """Until all workers and parameter servers listen."""
+        addresses = self.addresses["worker"] + self.addresses["ps"]
+        wait_for(lambda: all(reachable(address) for address in addresses), "workers and parameter servers")
+
+    def chief(self, seconds: float = 150.0, **settings) -> int:
         """Runs a chief to its end; returns its exit code."""
         self.start("chief", **settings)
         return self.ended("chief", seconds=seconds)
@@ -154,14 +195,14 @@ class LocalCluster:
         """Whether the process has not ended."""
         return self._processes[role, index].poll() is None
 
-    def ended(self, role: str, index: int = 0, seconds: float = 50.0) -> int:
+    def ended(self, role: str, index: int = 0, seconds: float = 150.0) -> int:
         """The exit code, once the process has ended."""
         try:
             return self._processes[role, index].wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{role} {index} runs on: {self.log(role, index)[-3000:]}") from None
 
-    def wait_for_step(self, workdir, step: int, seconds: float = 50.0):
+    def wait_for_step(self, workdir, step: int, seconds: float = 150.0):
         """Until metrics.jsonl shows a step, while the chief runs."""
         def reached():
             assert self.running("chief"), self.log("chief")[-3000:]
@@ -170,8 +211,8 @@ class LocalCluster:
         wait_for(reached, f"step {step}", seconds)
 
     def log(self, role: str, index: int = 0) -> str:
-        """All that it has printed."""
-        return self._log(role, index).read_text(encoding="utf-8")
+        """What it has printed since it was started last."""
+        return self._log(role, index).read_text(encoding="utf-8").rsplit(STARTED, 1)[-1]
 
     def _log(self, role, index):
         return self._folder / f"{role}-{index}.log"

@@ -1,13 +1,11 @@
 """What a cluster of processes trains: the same as one process, every record once, and checkpoints for any cluster."""
 import dataclasses
-import io
 import json
 import pathlib
 import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from clrec_tf.config import LossConfig
 from clrec_tf.evaluate import evaluate
@@ -20,6 +18,9 @@ from tests import small_run
 from tests.local_cluster import SAVING_AGAIN
 from tests.local_cluster import TELLING
 from tests.local_cluster import LocalCluster
+from tests.local_cluster import progress_of
+from tests.local_cluster import queue_of
+from tests.local_cluster import values
 from tests.test_input_pipeline import expected_rows
 
 pytestmark = pytest.mark.cluster
@@ -48,33 +49,12 @@ def two_workers(data_dir, tmp_path_factory):
     yield from started(data_dir, tmp_path_factory, workers=2, servers=2)
 
 
-def values(workdir) -> dict:
-    """Name -> value of everything in the latest checkpoint; worker-local archives and progress by their parts."""
-    reader, found = tf.train.load_checkpoint(find_checkpoint(str(workdir), "latest")), {}
-    for name in reader.get_variable_to_shape_map():
-        value = reader.get_tensor(name)
-        if not isinstance(value, bytes):
-            found[name] = value
-        elif value.startswith(b"PK"):
-            with np.load(io.BytesIO(value), allow_pickle=False) as archive:
-                found |= {f"{name}/{part}": archive[part] for part in archive.files}
-        elif "OBJECT_GRAPH" not in name:
-            found[name] = json.loads(value)
-    return found
-
-
 def assert_same(one: dict, other: dict):
     """All values are equal; save counters count savings."""
     assert one.keys() == other.keys()
     for name, value in one.items():
         if "save_counter" not in name:
             np.testing.assert_equal(other[name], value, err_msg=name)
-
-
-def queue_of(found: dict, part: str, worker: int):
-    """A part of a worker's queue in `values`."""
-    return next(value for name, value in found.items()
-                if name.startswith("queue/") and name.endswith(f"{part}/{worker}"))
 
 
 @pytest.mark.parametrize("settings", [
@@ -113,13 +93,13 @@ def test_two_workers_train_every_record_of_an_epoch_once(data_dir, two_workers, 
     items = [queue_of(found, "item", worker)[:count, 0] for worker, count in zip((0, 1), counts)]
     assert sorted(np.concatenate(items).tolist()) == sorted(row[2][0] for row in expected_rows(data_dir, "sliding"))
     assert min(counts) > 0
-    progress = next(value for value in found.values() if isinstance(value, dict))
+    progress = progress_of(found)
     assert progress["step"] == max(small_run.losses(tmp_path)) and progress["repeated_steps"] == 0
 
 
 def test_two_asynchronous_workers_learn_as_well_as_one_process(data_dir, two_workers, tmp_path):
-    settings = dict(epochs=15, learning_rate=0.03, validate_every=15.0, log_every_steps=100, checkpoint_every_steps=1000,
-                    validation_metric="ndcg@5/full", steps_per_call=2)
+    settings = dict(epochs=15, learning_rate=0.03, validate_every=15.0, validation_metric="ndcg@5/full",
+                    log_every_steps=100, checkpoint_every_steps=1000, steps_per_call=2)
     model = dict(user_encoder="mean", max_history=2)
 
     def metric(workdir):

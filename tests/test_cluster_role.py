@@ -1,0 +1,33 @@
+"""What a process learns of its role in a cluster from TF_CONFIG, and what it refuses."""
+import pytest
+
+from clrec_tf.errors import UserError
+from clrec_tf.training.cluster import task_from_environment
+from tests.local_cluster import LocalCluster
+
+
+@pytest.mark.parametrize("text, words", [
+    ("{", "cannot be read"), ('{"cluster": {}}', "cannot be read"), ('{"cluster": [], "task": {}}', "cannot be read"),
+    ('{"cluster": {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}, "task": {"type": "master", "index": 0}}',
+     "task type 'master': choose from chief, worker, ps, evaluator"),
+    ('{"cluster": {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}',
+     "the task worker 1 does not exist"),
+    ('{"cluster": {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}, "task": {"type": "ps", "index": -1}}',
+     "the task ps -1 does not exist"),
+    ('{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "chief", "index": 0}}',
+     "needs one chief, and at least one worker and one ps"),
+    ('{"cluster": {"chief": ["a:1", "a:2"], "worker": ["b:1"], "ps": ["c:1"]}, "task": {"type": "chief", "index": 0}}',
+     "needs one chief"),
+])
+def test_a_tf_config_that_says_no_cluster_is_refused(monkeypatch, text, words):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError, match="^TF_CONFIG") as caught:
+        task_from_environment()
+    assert words in str(caught.value)
+
+
+@pytest.mark.cluster
+def test_a_bad_tf_config_ends_the_command_with_the_code_of_bad_input(tmp_path):
+    with LocalCluster(tmp_path / "logs", dict(data_dir=tmp_path / "data", workdir=tmp_path / "run")) as cluster:
+        assert cluster.chief(environ={"TF_CONFIG": "{"}) == 2
+        assert cluster.log("chief").split("error: ")[-1].startswith("TF_CONFIG={ cannot be read")
