@@ -17,8 +17,9 @@ class ClusterConfig(Section):
         "Seconds without the chief after which workers and parameter servers end with exit code 75, so that they are "
         "started anew and their memory is free (0: never).", lower=0.0)
     calls_ahead: int = setting(2, "Calls waiting for each worker, so that it need not wait for the chief.", lower=1)
-    shard_kilobytes: int = setting(256,
-        "Tables are split over the parameter servers into shards of at least this size.", lower=1)
+    shard_rows: int = setting(8192,
+        "Tables of at least this many rows are split evenly over the parameter servers. More than a dense layer has "
+        "inputs: those are used whole.", lower=2)
     validation_by: str = setting("chief",
         "Who validates. chief: the chief, by --validate_every, while the workers wait. evaluator: a role of its own, "
         "which scores every checkpoint while training goes on, and keeps the best.", choices=("chief", "evaluator"))

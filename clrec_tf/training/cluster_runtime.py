@@ -43,6 +43,14 @@ class _Chosen(PerWorkerValues):
         return self._spec if threading.get_ident() == self._scheduler else self._choose(worker)[0]
 
 
+def _partitioner(least_rows, servers):
+    """Splits the first axis of large tables over all servers."""
+    def shards(shape, dtype, **_):
+        del dtype
+        return [min(servers, shape[0]) if shape[0] >= least_rows else 1] + [1] * (shape.rank - 1)
+    return shards
+
+
 class ClusterRuntime:
     """Chief's side of a cluster.
 
@@ -67,9 +75,8 @@ class ClusterRuntime:
         with self.unharmed("connecting"):
             resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
                 cluster.cluster_spec(task), task_type="chief", task_id=0, rpc_layer="grpc")
-            partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-                settings.shard_kilobytes << 10, len(task.addresses["ps"]))
-            self.strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
+            self.strategy = tf.distribute.ParameterServerStrategy(
+                resolver, _partitioner(settings.shard_rows, len(task.addresses["ps"])))
             self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._check_devices()
         self._servers, self.evaluator = len(task.addresses["ps"]), settings.validation_by == "evaluator"
