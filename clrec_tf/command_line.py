@@ -62,7 +62,12 @@ def _log_unused(used: typing.Sequence[str]):
 
 
 def _only_ours(record) -> bool:
-    """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown."""
+    """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown.
+
+    But not that the function which saves is new each time, which it is by TensorFlow's own doing.
+    """
+    if "MultiDeviceSaver" in record.getMessage():
+        return False
     return record.levelno > std_logging.INFO or record.pathname.startswith(os.path.dirname(__file__) + os.sep)
 
 

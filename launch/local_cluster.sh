@@ -48,6 +48,7 @@ start() { # role, index, log, flags
     TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-1} \
     setsid "$python" -m clrec_tf.train "$@" >"$log" 2>&1 &
   pids+=("$!")
+  if [ "$role" != chief ]; then disown; fi  # or bash tells of their end
 }
 if [ "${EVALUATOR:-0}" != 0 ]; then set -- "$@" --validation_by=evaluator; fi
 for ((i = 0; i < workers; i++)); do start worker "$i" "$logs/worker-$i.log" "$@"; done

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.training.reasons import reason
 
 LATEST_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
@@ -154,7 +155,7 @@ class Checkpoints:
             raise  # of a cluster; nothing is wrong with the disk
         except (tf.errors.OpError, OSError) as error:
             raise UserError(
-                f"cannot write a checkpoint to {manager.directory} ({str(error).splitlines()[0][:180]}): the one "
+                f"cannot write a checkpoint to {manager.directory} ({reason(error)}): the one "
                 "before it is kept; free space there or choose another --workdir, which in a cluster all roles must "
                 "see, or --checkpoint_io=chief, and run again to go on from it") from error
 

@@ -6,6 +6,7 @@ of their own.
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -21,6 +22,7 @@ from clrec_tf.errors import UserError
 TF_CONFIG = "TF_CONFIG"
 ROLES = ("chief", "worker", "ps", "evaluator")
 EXIT_CHIEF_GONE = 75
+TELL_EVERY_S = 15.0
 MIN_THREADS = 4  # fewer operations at once, and roles that wait for each other stand still
 
 
@@ -49,11 +51,17 @@ def task_from_environment():
         return None
     try:
         value = json.loads(text)
-        addresses = {role: list(hosts) for role, hosts in value["cluster"].items()}
+        addresses = value["cluster"]
         role, index = value["task"]["type"], int(value["task"]["index"])
+        wrong = [host for hosts in addresses.values() for host in hosts if not re.fullmatch(r"\S+:\d+", host)]
+        alike = sum(addresses.values(), [])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{TF_CONFIG}={text[:200]} cannot be read ({error!r}): it must be JSON with cluster, role -> "
                         "list of host:port, and task with type and index") from error
+    if wrong:
+        raise UserError(f"{TF_CONFIG} has the address {wrong[0]!r}: it must be host:port, as in \"host1:2222\"")
+    if len(set(alike)) < len(alike):
+        raise UserError(f"{TF_CONFIG} has an address twice: each task needs one of its own; {', '.join(alike)[:300]}")
     expected = f"{TF_CONFIG} has the cluster {json.dumps(addresses)[:300]}"
     if role not in ROLES:
         raise UserError(f"{TF_CONFIG} has the task type {role!r}: choose from {', '.join(ROLES)}")
@@ -108,9 +116,12 @@ def _until_chief_is_gone(address: str, seconds: float, told: threading.Event) ->
     When all roles are told to end together (SIGTERM, which sets `told`), the chief still saves a checkpoint: only when
     it has gone may the others go.
     """
-    last = None
+    last, said = None, False
     while True:
         seen = reachable(address)
+        if told.is_set() and seen and not said:
+            said = not logging.info("told to end: serving until the chief at %s has gone, which saves a checkpoint "
+                                    "if it was told too", address)
         if seen:
             last = time.monotonic()
         elif told.is_set():
@@ -141,12 +152,15 @@ def wait_for_servers(task: Task, seconds: float) -> None:
       ClusterError: naming those that do not after `seconds`.
     """
     absent = [(role, index) for role in ("ps", "worker") for index in range(len(task.addresses[role]))]
-    end = time.monotonic() + seconds
+    start = told = time.monotonic()
     while absent:
         absent = [(role, index) for role, index in absent if not reachable(task.addresses[role][index])]
-        if absent and time.monotonic() > end:
-            names = ", ".join(f"{role} {index} at {task.addresses[role][index]}" for role, index in absent)
+        names = ", ".join(f"{role} {index} at {task.addresses[role][index]}" for role, index in absent)
+        if absent and time.monotonic() > start + seconds:
             raise ClusterError(f"not there after --connect_deadline_s={seconds:g}: {names}. Start them, or correct "
                                f"{TF_CONFIG}")
+        if absent and time.monotonic() > told + TELL_EVERY_S:
+            told = time.monotonic()
+            logging.info("waiting for %s", names)
         if absent:
             time.sleep(0.2)

@@ -19,6 +19,8 @@ from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 from clrec_tf.training import cluster
 from clrec_tf.training.feeds import PoolFeed
+from clrec_tf.training.reasons import reason
+from clrec_tf.training.reasons import servers_named
 from clrec_tf.training.watch import GO_ON
 from clrec_tf.training.watch import Watch
 from clrec_tf.training.watch import end
@@ -66,7 +68,7 @@ class ClusterRuntime:
         settings = config.cluster
         self._deadline = settings.progress_deadline_s
         self.num_workers = len(task.addresses["worker"])
-        self.depth = settings.calls_ahead * self.num_workers
+        self.depth = (1 + settings.calls_ahead) * self.num_workers
         tf.config.threading.set_inter_op_parallelism_threads(
             max(config.train.parallel_ops or os.cpu_count(), cluster.MIN_THREADS))
         tf.config.set_visible_devices([], "GPU")  # the chief encodes nothing that pays for one
@@ -220,5 +222,6 @@ class ClusterRuntime:
         try:
             yield
         except LOST as error:
-            raise ClusterError(f"the cluster was lost: {str(error.message).strip().splitlines()[0][:300]}. {GO_ON}"
-                               ) from error
+            through = servers_named(error)
+            raise ClusterError(f"the cluster was lost: {reason(error)}{f' (seen at {through})' if through else ''}. "
+                               f"{GO_ON}") from error

@@ -57,12 +57,10 @@ class Dispatcher:
         while True:
             if stop.exit_code is not None:
                 ledger.limit = min(ledger.limit, ledger.taken)
-            waiting = sum(not call.workers for call in under_way)
-            while waiting < self._runtime.depth and ledger.taken + waiting * self._steps_per_call < ledger.limit:
+            while len(under_way) < self._runtime.depth and ledger.taken + self._at_most(under_way) < ledger.limit:
                 call = _Call(self._next, self._taken)
                 call.result = self._runtime.start(self._call, self._feed, call)
                 under_way.append(call)
-                waiting += not call.workers
             if not under_way:
                 return
             ended = [call for call in under_way if self._runtime.ended(call.result)]
@@ -74,6 +72,10 @@ class Dispatcher:
                     logging.warning("%d steps were begun by worker %s and then done by worker %d: they may be trained "
                                     "twice", call.steps, ", ".join(map(str, call.workers[:-1])), call.workers[-1])
                 yield call.steps, call.repeated, self._call.named(self._runtime.fetch(call.result))
+
+    def _at_most(self, under_way) -> int:
+        """Steps that calls may still take which no worker has taken."""
+        return self._steps_per_call * sum(not call.workers for call in under_way)
 
     def _next(self, worker):
         to_cut = self._cut - self._ledger.taken % self._cut

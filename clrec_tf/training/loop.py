@@ -10,6 +10,8 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.training.evaluator import Listener
+from clrec_tf.training.reasons import reason
+from clrec_tf.training.reasons import servers_named
 from clrec_tf.training.reporter import Reporter
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.stop_signals import StopSignals
@@ -35,6 +37,7 @@ def train(config: Config, runtime) -> int:
         logging.info("the training in --workdir=%s is complete at step %d%s", config.paths.workdir, progress.step,
                      ", ended by early stopping" if progress.stopped_early else "")
         return 0
+    logging.info("training from step %d to %d", progress.step, run.total_steps)
     listener = Listener(config, progress)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
     with StopSignals() as stop:
@@ -82,8 +85,10 @@ def results(run, until, stop, config):
         if isinstance(error, tf.errors.InvalidArgumentError) and not any(
                 sign in message for sign in ("damaged training data", "Dataset was empty")):
             raise
+        through = servers_named(error)
+        where = f" (seen at {through}: all roles need the data at the same path)" if through else ""
         schema_lib.load_manifest(config.paths.data_dir, "sha256")  # names the shard that changed, if one did
-        raise DataError(f"reading --data_dir={config.paths.data_dir} failed: {message[:600]}") from error
+        raise DataError(f"reading --data_dir={config.paths.data_dir} failed: {reason(error)}{where}") from error
 
 
 def check_finite(progress, result, steps, limit):

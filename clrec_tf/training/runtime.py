@@ -15,7 +15,7 @@ class LocalRuntime:
     """One process on one machine: calls run at once."""
 
     num_workers = 1
-    depth = 1  # calls begun before their results are asked for
+    depth = 1  # calls under way at most
     evaluator = False  # whether another process validates
     save_options = None
 
