@@ -127,7 +127,7 @@ class LocalCluster:
     def __init__(self, folder: pathlib.Path, settings: dict, workers: int = 2, servers: int = 2):
         self._folder, self._workers, self._servers = folder, workers, servers
         self._settings = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, "parallel_ops": 4, "threads": 1,
-                          "shard_kilobytes": 1, "seed": 0, **settings}
+                          "shard_rows": 30, "seed": 0, **settings}
         ports = iter(free_ports(1 + workers + servers))
         self.addresses = {role: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
                           for role, count in (("chief", 1), ("worker", workers), ("ps", servers))}

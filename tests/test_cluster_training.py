@@ -72,7 +72,7 @@ def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_pat
 
 
 def test_one_worker_trains_the_attention_that_one_process_trains(data_dir, one_worker, tmp_path):
-    agrees_with_one_process(data_dir, one_worker, tmp_path, {}, {}, dict(shard_kilobytes=256))
+    agrees_with_one_process(data_dir, one_worker, tmp_path, {}, {}, dict(shard_rows=10_000))
 
 
 def agrees_with_one_process(data_dir, cluster, folder, model, loss, settings):
