@@ -71,6 +71,17 @@ def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_pat
     assert {"0", "1"} in servers  # a table is in shards
 
 
+@pytest.mark.parametrize("queue", ["raw", "cached"])
+def test_workers_begin_with_the_queue_that_the_chief_has_filled(data_dir, one_worker, tmp_path, queue):
+    settings = dict(model=dict(queue=queue, prefill_queue=True, user_encoder="mean"), epochs=1, time_dropout=0.2)
+    assert small_run.run(small_run.config(data_dir, tmp_path / "local", **settings)) == 0
+    assert one_worker.chief(workdir=tmp_path / "cluster", epochs=1, time_dropout=0.2, **settings["model"]) == 0
+    first = json.loads((tmp_path / "cluster/metrics.jsonl").read_text().splitlines()[0])
+    assert first["step"] == 1 and first["queue_fill"] == small_run.SMALL_MODEL["queue_size"]
+    expected, found = small_run.losses(tmp_path / "local"), small_run.losses(tmp_path / "cluster")
+    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=2e-5)
+
+
 def test_one_worker_trains_the_attention_that_one_process_trains(data_dir, one_worker, tmp_path):
     agrees_with_one_process(data_dir, one_worker, tmp_path, {}, {}, dict(shard_rows=10_000))
 

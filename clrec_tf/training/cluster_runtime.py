@@ -147,6 +147,11 @@ class ClusterRuntime:
         """Sets a worker-local variable, one value per worker (None: as it is made); before the first trace."""
         self._known(variable).update(enumerate(values))
 
+    def share_local(self, variable):
+        """Gives every worker the value that the chief's own copy has; before the first trace."""
+        value = variable._coordinator_instance.numpy()  # pylint: disable=protected-access
+        self._known(variable).update((worker, value) for worker in range(self.num_workers))
+
     def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""
         return PoolFeed(ledger, plan, manifest.paths(data_dir, "train"), schema, max_history, time_dropout,

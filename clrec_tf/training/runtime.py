@@ -44,6 +44,9 @@ class LocalRuntime:
         if values[0] is not None:
             variable.assign(values[0])
 
+    def share_local(self, variable):
+        """Gives every worker the value that this process' own copy has; before the first trace."""
+
     def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""
         return IteratorFeed(ledger, training_dataset(data_dir, schema, manifest, plan, ledger.remaining(), max_history,
