@@ -17,6 +17,7 @@ def shared_data() -> pathlib.Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Tests with a cluster run one after the other in one process, where several run tests (-n): they share clusters,
     and two clusters at a time are too much for two cores."""
