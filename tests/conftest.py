@@ -15,12 +15,3 @@ def shared_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist: set CLREC_DATA to the folder of the real data sets")
     return folder
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Tests with a cluster run one after the other in one process, where several run tests (-n): they share clusters,
-    and two clusters at a time are too much for two cores."""
-    for item in items:
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
