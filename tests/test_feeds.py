@@ -67,6 +67,32 @@ def test_pools_in_turn_give_the_same_batches(data_dir):
     assert rows(found) == rows(reader.expected)
 
 
+def test_a_call_without_work_reads_nothing(data_dir):
+    reader = Reader(data_dir)
+
+    @tf.function
+    def targets(work):
+        batch_of, steps = reader.feed.open(work)
+        found = tf.constant(0, tf.int64)
+        for step in tf.range(steps):
+            batch = batch_of(step)
+            found += tf.reduce_sum([tf.reduce_sum(tf.cast(value, tf.int64)) for value in batch.values()])
+        return found
+
+    for limit, something in ((0, False), (2, True), (2, False)):
+        reader.ledger.limit = limit
+        _, (work,) = reader.feed.next(0, 3)
+        assert (int(targets(work)) != 0) == something
+
+
+def test_pools_of_later_epochs_may_have_more_shards():
+    shards = [schema_lib.Shard(f"train-{i}", records, events, 0, "") for i, (records, events) in enumerate(
+        [(1, 1), (1, 1), (2, 40)])]
+    plan = EpochPlan(tuple(shards), 4, 2, "sliding", 1)
+    sizes = {len(pool.shards) for epoch in range(6) for pool in plan.pools(epoch)}
+    assert len(sizes) > 1 and max(sizes) == plan.max_shards == 2
+
+
 def test_a_pool_is_read_once_and_what_fails_is_not_held(data_dir, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data_dir, folder)

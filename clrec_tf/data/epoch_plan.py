@@ -60,6 +60,11 @@ class EpochPlan:
         """Examples of one epoch."""
         return int(self._examples.sum())
 
+    @property
+    def max_shards(self) -> int:
+        """Shards of a pool, at most."""
+        return min(self._shuffle_shards, len(self._records))
+
     def pools(self, epoch: int) -> list[Pool]:
         """The epoch's pools, those without any example left out."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self._records))

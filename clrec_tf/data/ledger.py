@@ -10,6 +10,7 @@ from typing import Optional
 
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
+from clrec_tf.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,9 @@ class Ledger:
       epochs: passes over the data in all.
       step: steps done, in order, where there is no `position`.
       position: of an earlier ledger over the same plan, from its `position()`.
+
+    Raises:
+      DataError: the position is of another plan.
     """
 
     def __init__(self, plan: EpochPlan, epochs: int, step: int = 0, position: Optional[dict] = None):
@@ -37,6 +41,9 @@ class Ledger:
         self._begin(position["epoch"] if position else 0)
         if position:
             for pool, taken in position["pools"].items():
+                if self._pools and not 0 <= taken <= getattr(self._pools.get(int(pool)), "batches", -1):
+                    raise DataError(f"the checkpoint is at {taken} batches of pool {pool} in epoch {self._epoch}, which "
+                                    "is not in this data set: give the one that the run was trained on")
                 self._taken[int(pool)] = taken
         self.taken = sum(self._taken.values()) + ([0] + self.epoch_ends)[min(self._epoch, len(self.epoch_ends))]
         if not position:

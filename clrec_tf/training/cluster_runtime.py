@@ -87,7 +87,7 @@ class ClusterRuntime:
         if settings.checkpoint_io == "chief":
             self.save_options = tf.train.CheckpointOptions(
                 experimental_io_device="/job:chief/replica:0/task:0/device:CPU:0")
-        self._initial = []  # of every worker-local variable: (variable, worker -> value)
+        self._initial = []  # of every worker-local variable: (variable, worker -> value, make)
         self._progress = time.monotonic()
         logging.info("the cluster has %d workers and %d parameter servers", self.num_workers, len(task.addresses["ps"]))
 
@@ -115,7 +115,7 @@ class ClusterRuntime:
 
         with self.strategy.scope():
             variable = tf.Variable(initial, shape=shape, dtype=dtype, trainable=False, per_worker_variable=True)
-        self._initial.append((variable, known))
+        self._initial.append((variable, known, make))
         return variable
 
     def local_constant(self, value):
@@ -126,7 +126,7 @@ class ClusterRuntime:
             tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tensor.dtype), tensor.shape)
 
     def _known(self, variable):
-        return next(known for other, known in self._initial if other is variable)
+        return next(known for other, known, _ in self._initial if other is variable)
 
     def read_local(self, variable):
         """Values of a worker-local variable as NumPy, one per worker (None: the worker is down).
@@ -148,9 +148,10 @@ class ClusterRuntime:
         self._known(variable).update(enumerate(values))
 
     def share_local(self, variable):
-        """Gives every worker the value that the chief's own copy has; before the first trace."""
-        value = variable._coordinator_instance.numpy()  # pylint: disable=protected-access
-        self._known(variable).update((worker, value) for worker in range(self.num_workers))
+        """Gives every worker what the chief's own copy has gained since it was made; before the first trace."""
+        make = next(make for other, _, make in self._initial if other is variable)
+        gained = variable._coordinator_instance.numpy() - make(0).numpy()  # pylint: disable=protected-access
+        self._known(variable).update((worker, make(worker).numpy() + gained) for worker in range(self.num_workers))
 
     def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""

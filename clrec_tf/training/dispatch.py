@@ -57,7 +57,7 @@ class Dispatcher:
         while True:
             if stop.exit_code is not None:
                 ledger.limit = min(ledger.limit, ledger.taken)
-            while len(under_way) < self._runtime.depth and ledger.taken + self._at_most(under_way) < ledger.limit:
+            while len(under_way) < self._runtime.depth and self._at_most(under_way) + ledger.taken < ledger.limit:
                 call = _Call(self._next, self._taken)
                 call.result = self._runtime.start(self._call, self._feed, call)
                 under_way.append(call)
@@ -71,7 +71,9 @@ class Dispatcher:
                 if call.repeated:
                     logging.warning("%d steps were begun by worker %s and then done by worker %d: they may be trained "
                                     "twice", call.steps, ", ".join(map(str, call.workers[:-1])), call.workers[-1])
-                yield call.steps, call.repeated, self._call.named(self._runtime.fetch(call.result))
+                result = self._runtime.fetch(call.result)
+                if call.steps:  # none where another worker was quicker
+                    yield call.steps, call.repeated, self._call.named(result)
 
     def _at_most(self, under_way) -> int:
         """Steps that calls may still take which no worker has taken."""

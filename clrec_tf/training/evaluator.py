@@ -13,6 +13,7 @@ from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.ledger import Ledger
 from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.training.checkpoints import BEST_FOLDER
@@ -87,7 +88,10 @@ class _Scored:
             return False
         try:
             restore(self._checkpoint, prefix).expect_partial().assert_existing_objects_matched()
-        except DataError as error:  # it may have been removed while it was read: there is a newer one
+        except UserError as error:
+            if not isinstance(error, DataError) and os.path.exists(prefix + ".index"):
+                raise
+            # It may have been removed while it was read: there is a newer one.
             logging.warning("%s: waiting for the next", error)
             return False
         step, metric = self.progress.step, self._search.metric

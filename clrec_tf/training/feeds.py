@@ -55,15 +55,15 @@ class PoolFeed:
     def __init__(self, ledger, plan, files, schema, max_history, time_dropout, local_variable):
         self._ledger, self._plan, self._files, self._schema = ledger, plan, files, schema
         self._max_history, self._time_dropout = max_history, time_dropout
-        self._max_shards = max((len(pool.shards) for pool in plan.pools(0)), default=0)
+        self._max_shards = plan.max_shards
         # The fields of `parse_pool` and `pool_examples`, with what is known of their shapes.
         self._fields = {"rows": (tf.int64, [None, schema.item_width]), "splits": (tf.int64, [None]),
                         "user_id": (tf.int64, [None]), "weight": (tf.float32, [None]),
                         "targets": (tf.int64, [None]), "sequences": (tf.int64, [None])}
         if schema.has_timestamps:
             self._fields["timestamp"] = (tf.int64, [None])
-        self._variables = {name: local_variable(_empty(dtype), tf.TensorShape(None), dtype)
-                           for name, (dtype, _) in self._fields.items()}
+        self._variables = {name: local_variable(_empty(shape, dtype), tf.TensorShape(None), dtype)
+                           for name, (dtype, shape) in self._fields.items()}
         self._variables["held"] = local_variable(lambda worker: tf.constant([-1, -1], tf.int64), (2,), tf.int64)
 
     @property
@@ -117,5 +117,5 @@ class PoolFeed:
             return tf.constant(True)
 
 
-def _empty(dtype):
-    return lambda worker: tf.zeros([0], dtype)
+def _empty(shape, dtype):
+    return lambda worker: tf.zeros([size or 0 for size in shape], dtype)

@@ -49,6 +49,8 @@ def train(config: Config, runtime) -> int:
                 check_finite(progress, result, steps, settings.max_nonfinite_steps)
                 reporter.add(progress.step, steps, result)
             # Nothing is under way now: model, queues and the ledger belong together.
+            if runtime.evaluator:
+                progress.stopped_early |= listener.listen()  # before saving: the evaluator ends by what is saved
             if progress.step in run.validation_steps and progress.step > progress.last_validation_step:
                 with runtime.unwatched():
                     progress.stopped_early = validate(run, reporter, settings)
@@ -56,8 +58,6 @@ def train(config: Config, runtime) -> int:
                 progress.position = run.ledger.position()
                 with runtime.unharmed("saving a checkpoint"):
                     run.checkpoints.save()
-                if runtime.evaluator:
-                    progress.stopped_early |= listener.listen()
                 reporter.restart_clock()
             if stop.exit_code and not run.finished:
                 logging.info("stopped by a signal at step %d; run the same command to go on", progress.step)

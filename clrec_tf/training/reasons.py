@@ -1,8 +1,8 @@
 """What an error of TensorFlow says happened: one line of the many that it comes in."""
 import re
 
-_NOISE = re.compile(r"Graph execution error|Detected at node|<stack traces|Additional GRPC error|:\{|\s*\[\[|\s*File \"|"
-                    r"\d+ root error|0 successful|\s{4,}|This could happen|\s*$")
+_NOISE = re.compile(r"Graph execution error|Detected at node|<stack traces|Additional GRPC error|:\{|\s*\[\[|"
+                    r"\s*File \"|\d+ root error|0 successful|\s{4,}|This could happen|\s*$")
 _SERVER = re.compile(r"remote target /job:(ps|worker)/replica:0/task:(\d+)")
 
 

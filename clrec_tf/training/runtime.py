@@ -45,7 +45,7 @@ class LocalRuntime:
             variable.assign(values[0])
 
     def share_local(self, variable):
-        """Gives every worker the value that this process' own copy has; before the first trace."""
+        """Gives every worker what this process' own copy has gained since it was made; before the first trace."""
 
     def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""

@@ -104,8 +104,9 @@ def set_up(config: Config, runtime) -> Run:
     if config.model.prefill_queue and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         objective.prefill(dataset(training_plan(config, manifest, another=1)))
-        for variable in objective.queue.local_variables.values():
-            runtime.share_local(variable)
+        for state in objective.states.values():
+            for variable in state.local_variables.values():
+                runtime.share_local(variable)
     validates = bool(settings.validate_every) and bool(manifest.records("valid")) and not runtime.evaluator
     if settings.validate_every and not manifest.records("valid"):
         logging.info("the data set has no validation part: training runs without validation")
