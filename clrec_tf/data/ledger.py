@@ -42,7 +42,7 @@ class Ledger:
         if position:
             for pool, taken in position["pools"].items():
                 if self._pools and not 0 <= taken <= getattr(self._pools.get(int(pool)), "batches", -1):
-                    raise DataError(f"the checkpoint is at {taken} batches of pool {pool} in epoch {self._epoch}, which "
+                    raise DataError(f"the checkpoint is at batch {taken} of pool {pool} in epoch {self._epoch}, which "
                                     "is not in this data set: give the one that the run was trained on")
                 self._taken[int(pool)] = taken
         self.taken = sum(self._taken.values()) + ([0] + self.epoch_ends)[min(self._epoch, len(self.epoch_ends))]
