@@ -225,6 +225,7 @@ def test_bad_steps_between_good_ones(pattern, longest, trailing):
     result = trainer.run(*(good_batch() if step == "g" else bad_batch() for step in pattern))
     assert (result["trained"], result["skipped"]) == (good, len(pattern) - good)
     assert (result["longest_skipped"], result["trailing_skipped"]) == (longest, trailing)
+    assert result["leading_skipped"] == (pattern + "g").index("g")
     if good:  # as if the bad ones had never been there
         alone = reference.run(*[good_batch()] * good)
         np.testing.assert_allclose([result["loss"], result["gradient_norm"]], [alone["loss"], alone["gradient_norm"]])

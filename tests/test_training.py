@@ -145,15 +145,20 @@ def test_validation_steps_and_progress():
 
 def test_consecutive_non_finite_steps_are_counted_across_calls():
     progress = Progress(step=8)
-    check_finite(progress, dict(skipped=2.0, trailing_skipped=2.0, longest_skipped=2.0), 4, 5)
-    check_finite(progress, dict(skipped=3.0, trailing_skipped=3.0, longest_skipped=3.0), 3, 5)
+    check_finite(progress, dict(skipped=2.0, leading_skipped=0.0, trailing_skipped=2.0, longest_skipped=2.0), 4, 5)
+    check_finite(progress, dict(skipped=3.0, leading_skipped=3.0, trailing_skipped=3.0, longest_skipped=3.0), 3, 5)
     assert progress.trailing_skipped == 5 and progress.skipped_steps == 5
     with pytest.raises(UserError, match="max_nonfinite_steps=5"):
-        check_finite(progress, dict(skipped=1.0, trailing_skipped=1.0, longest_skipped=1.0), 1, 5)
-    check_finite(progress, dict(skipped=1.0, trailing_skipped=0.0, longest_skipped=1.0), 2, 5)
+        check_finite(progress, dict(skipped=1.0, leading_skipped=1.0, trailing_skipped=1.0, longest_skipped=1.0), 1, 5)
+    check_finite(progress, dict(skipped=1.0, leading_skipped=0.0, trailing_skipped=0.0, longest_skipped=1.0), 2, 5)
     assert progress.trailing_skipped == 0
     with pytest.raises(UserError, match="in 6 steps in a row"):
-        check_finite(progress, dict(skipped=6.0, trailing_skipped=0.0, longest_skipped=6.0), 9, 5)
+        check_finite(progress, dict(skipped=6.0, leading_skipped=0.0, trailing_skipped=0.0, longest_skipped=6.0), 9, 5)
+    progress.trailing_skipped = 3  # a run over the border of two calls
+    check_finite(progress, dict(skipped=2.0, leading_skipped=2.0, trailing_skipped=0.0, longest_skipped=2.0), 9, 5)
+    progress.trailing_skipped = 3
+    with pytest.raises(UserError, match="in 6 steps in a row"):
+        check_finite(progress, dict(skipped=3.0, leading_skipped=3.0, trailing_skipped=0.0, longest_skipped=3.0), 9, 5)
 
 
 def test_nan_gradients_change_nothing_and_end_the_training(data_dir, tmp_path):

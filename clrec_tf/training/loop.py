@@ -95,8 +95,9 @@ def check_finite(progress, result, steps, limit):
     """Counts steps skipped for NaN or infinity; `UserError` after too many in a row."""
     trailing = int(result["trailing_skipped"])
     progress.skipped_steps += int(result["skipped"])
+    leading = int(result["leading_skipped"])
+    in_a_row = max(progress.trailing_skipped + leading if leading else 0, int(result["longest_skipped"]))
     progress.trailing_skipped = progress.trailing_skipped + steps if trailing == steps else trailing
-    in_a_row = max(progress.trailing_skipped, int(result["longest_skipped"]))
     if in_a_row > limit:
         raise UserError(
             f"loss or gradient was NaN or infinite in {in_a_row} steps in a row before step "

@@ -58,7 +58,8 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       A call of an iterator of batches and a scalar int64 number of steps, or of what another feed gives. Its result
       holds sums over the steps `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many
       did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
-      `longest_skipped` run of those and the `trailing_skipped` one at the end, and the queue's health after the last.
+      `longest_skipped` run of those, the `leading_skipped` one at the begin and the `trailing_skipped` one at the end,
+      and the queue's health after the last.
     """
     variables = model.trainable_variables
 
@@ -79,14 +80,14 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
         runtime.strategy.run(apply, args=(gradients,))
         return 0.0
 
-    names = [*SUMS, "trailing_skipped", "longest_skipped", *objective.health_names]
+    names = [*SUMS, "leading_skipped", "trailing_skipped", "longest_skipped", *objective.health_names]
 
     @tf.function
     def call(*work):
         handles = objective.handles()
         batch_of, steps = open_feed(*work)
         sums = {name: tf.constant(0.0) for name in SUMS}
-        trailing = longest = tf.constant(0.0)
+        leading = trailing = longest = tf.constant(0.0)
         for step in tf.range(steps):
             gradients, loss, norm, examples = runtime.strategy.run(differentiate, args=(batch_of(step), handles))
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
@@ -94,12 +95,14 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
             trained = finite & (examples > 0)
             tf.cond(trained, lambda: update(gradients), lambda: 0.0)  # pylint: disable=cell-var-from-loop
             skipped = 1.0 - tf.cast(finite, tf.float32)
+            leading += tf.where(leading == tf.cast(step, tf.float32), skipped, 0.0)
             trailing = (trailing + 1.0) * skipped
             longest = tf.maximum(longest, trailing)
             done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
                     "trained": tf.cast(trained, tf.float32), "examples": examples, "skipped": skipped}
             sums = {name: sums[name] + done[name] for name in done}
-        result = {**sums, "trailing_skipped": trailing, "longest_skipped": longest, **objective.health(handles)}
+        result = {**sums, "leading_skipped": leading, "trailing_skipped": trailing, "longest_skipped": longest,
+                  **objective.health(handles)}
         return tf.stack([result[name] for name in names])  # one tensor: in a cluster each would be a message
 
     return TrainCall(call, names)
