@@ -35,6 +35,9 @@ chief=
 stop() {
   trap - EXIT
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do # until they have ended, 5 s at most
+    for ((i = 0; i < 50; i++)); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+  done
 }
 trap stop EXIT
 # A signal is the chief's first: it saves a checkpoint, and its end ends the others.
