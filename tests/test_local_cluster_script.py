@@ -27,7 +27,9 @@ def start(folder, **settings):
     return subprocess.Popen(
         [str(ROOT / "launch" / "local_cluster.sh"), *flags(data_dir=folder / "data", workdir=folder / "run",
                                                            **{**TINY, **settings})],
-        env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        # What runs in the background ignores Ctrl-C, and bash then cannot trap it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def left_behind(folder) -> list[str]:
