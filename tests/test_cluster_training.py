@@ -62,8 +62,8 @@ def assert_same(one: dict, other: dict):
     dict(loss=dict(loss="sampled_softmax", num_negatives=20)),
 ], ids=["cached", "raw", "in_batch", "sampled_softmax"])
 def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_path, settings):
-    agrees_with_one_process(data_dir, one_worker, tmp_path, {**WIDE, **settings.get("model", {})},
-                            settings.get("loss", {}), {})
+    assert_agrees_with_one_process(data_dir, one_worker, tmp_path, {**WIDE, **settings.get("model", {})},
+                                   settings.get("loss", {}), {})
     told = one_worker.told()
     assert told["traces"] == 1
     assert all("/job:ps/" in device for devices in told["devices"].values() for device in devices)
@@ -83,10 +83,10 @@ def test_workers_begin_with_the_queue_that_the_chief_has_filled(data_dir, one_wo
 
 
 def test_one_worker_trains_the_attention_that_one_process_trains(data_dir, one_worker, tmp_path):
-    agrees_with_one_process(data_dir, one_worker, tmp_path, {}, {}, dict(shard_rows=10_000))
+    assert_agrees_with_one_process(data_dir, one_worker, tmp_path, {}, {}, dict(shard_rows=10_000))
 
 
-def agrees_with_one_process(data_dir, cluster, folder, model, loss, settings):
+def assert_agrees_with_one_process(data_dir, cluster, folder, model, loss, settings):
     """Checks that all losses are equal but for the order of sums."""
     config = small_run.config(data_dir, folder / "local", model=model, time_dropout=0.2)
     assert small_run.run(dataclasses.replace(config, loss=LossConfig(**loss))) == 0

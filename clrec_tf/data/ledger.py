@@ -41,7 +41,8 @@ class Ledger:
         self._begin(position["epoch"] if position else 0)
         if position:
             for pool, taken in position["pools"].items():
-                if self._pools and not 0 <= taken <= getattr(self._pools.get(int(pool)), "batches", -1):
+                known = self._pools.get(int(pool))
+                if self._pools and (known is None or not 0 <= taken <= known.batches):
                     raise DataError(f"the checkpoint is at batch {taken} of pool {pool} in epoch {self._epoch}, which "
                                     "is not in this data set: give the one that the run was trained on")
                 self._taken[int(pool)] = taken

@@ -18,10 +18,10 @@ import tensorflow as tf
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
+from clrec_tf.training.stop_signals import EXIT_PREEMPTED
 
 TF_CONFIG = "TF_CONFIG"
 ROLES = ("chief", "worker", "ps", "evaluator")
-EXIT_CHIEF_GONE = 75
 TELL_EVERY_S = 15.0
 MIN_THREADS = 4  # fewer operations at once, and roles that wait for each other stand still
 
@@ -107,7 +107,7 @@ def serve(task: Task, config: Config) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: told.set())
     _until_chief_is_gone(task.addresses["chief"][0], config.cluster.chief_gone_s, told)
     del server
-    return EXIT_CHIEF_GONE
+    return EXIT_PREEMPTED
 
 
 def _until_chief_is_gone(address: str, seconds: float, told: threading.Event) -> None:
@@ -116,23 +116,18 @@ def _until_chief_is_gone(address: str, seconds: float, told: threading.Event) ->
     When all roles are told to end together (SIGTERM, which sets `told`), the chief still saves a checkpoint: only when
     it has gone may the others go.
     """
-    last, said = None, False
-    while True:
-        seen = reachable(address)
-        if told.is_set() and seen and not said:
-            said = not logging.info("told to end: serving until the chief at %s has gone, which saves a checkpoint "
-                                    "if it was told too", address)
-        if seen:
+    last, pause = None, min(5.0, seconds / 4) if seconds else 5.0
+    while not told.is_set():
+        if reachable(address):
             last = time.monotonic()
-        elif told.is_set():
-            return logging.info("ending, as told")
         elif seconds and last is not None and time.monotonic() - last >= seconds:
-            return logging.info("the chief at %s has not been there for %g s: ending", address, seconds)
-        pause = min(5.0, seconds / 4) if seconds else 5.0
-        if told.is_set():
-            time.sleep(min(pause, 0.5))
-        else:
-            told.wait(pause)
+            logging.info("the chief at %s has not been there for %g s: ending", address, seconds)
+            return
+        told.wait(pause)
+    logging.info("told to end: serving until the chief at %s has gone, which saves a checkpoint if it was told too",
+                 address)
+    while reachable(address):
+        time.sleep(0.5)
 
 
 def reachable(address: str, timeout: float = 2.0) -> bool:

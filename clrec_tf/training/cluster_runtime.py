@@ -87,7 +87,7 @@ class ClusterRuntime:
         if settings.checkpoint_io == "chief":
             self.save_options = tf.train.CheckpointOptions(
                 experimental_io_device="/job:chief/replica:0/task:0/device:CPU:0")
-        self._initial = []  # of every worker-local variable: (variable, worker -> value, make)
+        self._locals = {}  # id of a worker-local variable -> (itself, its make, worker -> value to begin anew with)
         self._progress = time.monotonic()
         logging.info("the cluster has %d workers and %d parameter servers", self.num_workers, len(task.addresses["ps"]))
 
@@ -115,7 +115,7 @@ class ClusterRuntime:
 
         with self.strategy.scope():
             variable = tf.Variable(initial, shape=shape, dtype=dtype, trainable=False, per_worker_variable=True)
-        self._initial.append((variable, known, make))
+        self._locals[id(variable)] = variable, make, known
         return variable
 
     def local_constant(self, value):
@@ -124,9 +124,6 @@ class ClusterRuntime:
         variable = self.local_variable(lambda worker: tensor, tensor.shape, tensor.dtype)
         return lambda: tf.ensure_shape(
             tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tensor.dtype), tensor.shape)
-
-    def _known(self, variable):
-        return next(known for other, known, _ in self._initial if other is variable)
 
     def read_local(self, variable):
         """Values of a worker-local variable as NumPy, one per worker (None: the worker is down).
@@ -140,18 +137,20 @@ class ClusterRuntime:
                 values.append(remote.get().numpy())
             except tf.errors.OpError:
                 values.append(None)
-        self._known(variable).update((worker, value) for worker, value in enumerate(values) if value is not None)
+        _, _, known = self._locals[id(variable)]
+        known.update((worker, value) for worker, value in enumerate(values) if value is not None)
         return values
 
     def write_local(self, variable, values):
         """Sets a worker-local variable, one value per worker (None: as it is made); before the first trace."""
-        self._known(variable).update(enumerate(values))
+        _, _, known = self._locals[id(variable)]
+        known.update(enumerate(values))
 
     def share_local(self, variable):
         """Gives every worker what the chief's own copy has gained since it was made; before the first trace."""
-        make = next(make for other, _, make in self._initial if other is variable)
+        _, make, known = self._locals[id(variable)]
         gained = variable._coordinator_instance.numpy() - make(0).numpy()  # pylint: disable=protected-access
-        self._known(variable).update((worker, make(worker).numpy() + gained) for worker in range(self.num_workers))
+        known.update((worker, make(worker).numpy() + gained) for worker in range(self.num_workers))
 
     def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""
@@ -215,6 +214,10 @@ class ClusterRuntime:
         with self._watch.busy(doing), self._lost_as_error():
             yield
         self._progress = time.monotonic()
+
+    def close(self):
+        """Training is over: the chief goes on alone, for as long as it takes."""
+        self._watch.stop()
 
     @contextlib.contextmanager
     def unwatched(self):

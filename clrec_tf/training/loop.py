@@ -36,6 +36,7 @@ def train(config: Config, runtime) -> int:
     if run.finished:
         logging.info("the training in --workdir=%s is complete at step %d%s", config.paths.workdir, progress.step,
                      ", ended by early stopping" if progress.stopped_early else "")
+        runtime.close()
         return 0
     logging.info("training from step %d to %d", progress.step, run.total_steps)
     listener = Listener(config, progress)
@@ -64,6 +65,7 @@ def train(config: Config, runtime) -> int:
                 break
     if runtime.evaluator and run.finished:
         listener.wait_for_last()
+    runtime.close()
     reporter.close()
     return 0 if run.finished else stop.exit_code
 

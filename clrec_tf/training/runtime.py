@@ -77,6 +77,9 @@ class LocalRuntime:
         del doing
         return contextlib.nullcontext()
 
+    def close(self):
+        """Training is over: from here on nothing depends on a cluster."""
+
     def unwatched(self):
         """The same for work that may take any time."""
         return contextlib.nullcontext()

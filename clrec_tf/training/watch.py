@@ -24,8 +24,9 @@ class Watch:
 
     def __init__(self, servers: int, deadline: float):
         self._servers, self._deadline = range(servers), deadline
-        self._doing, self._since = None, 0.0
-        threading.Thread(target=self._run, daemon=True, name="watch").start()
+        self._doing, self._since, self._over = None, 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="watch")
+        self._thread.start()
 
     @contextlib.contextmanager
     def busy(self, doing):
@@ -36,6 +37,12 @@ class Watch:
         finally:
             self._doing = None
 
+    def stop(self):
+        """The cluster is not needed any more: what comes after may take any time, and hold Python's lock."""
+        self._over.set()
+        self._thread.join()  # or it might set the clock once more
+        faulthandler.cancel_dump_traceback_later()
+
     def ping_parameter_servers(self):
         """Starts a thread for each, which asks it for nothing again and again."""
         for index in self._servers:
@@ -45,7 +52,7 @@ class Watch:
         # Made here: a constant made on a server that stands still would wait with Python's lock held, and nothing could
         # end the process any more.
         question = tf.constant(0)
-        while True:
+        while not self._over.is_set():
             done = threading.Event()
             threading.Thread(target=self._end_unless, args=(done, f"parameter server {index} has not answered"),
                              daemon=True).start()
@@ -53,10 +60,10 @@ class Watch:
             with contextlib.suppress(Exception), tf.device(f"/job:ps/replica:0/task:{index}/device:CPU:0"):
                 tf.identity(question).numpy()
             done.set()
-            time.sleep(max(1.0, self._deadline / 10))
+            self._over.wait(max(1.0, self._deadline / 10))
 
     def _end_unless(self, done, what):
-        if not done.wait(self._deadline):
+        if not done.wait(self._deadline) and not self._over.is_set():
             end(f"{what} for --progress_deadline_s={self._deadline:g}: it stands still or is lost")
 
     def _run(self):
@@ -64,7 +71,8 @@ class Watch:
             # Where TensorFlow waits with Python's lock held, as it does for a constant made on a server that stands
             # still, no thread of Python runs. This clock is not one: it ends the process with a traceback and code 1.
             faulthandler.dump_traceback_later(self._deadline + LATER_S, exit=True)
-            time.sleep(min(1.0, self._deadline / 4))
+            if self._over.wait(min(1.0, self._deadline / 4)):
+                return
             doing = self._doing
             if doing and time.monotonic() - self._since > self._deadline:
                 end(f"{doing} takes longer than --progress_deadline_s={self._deadline:g}: a role stands still or is "
