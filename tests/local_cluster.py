@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.benchmarks.chief import free_addresses
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster import reachable
 from tests import small_run
@@ -60,18 +60,6 @@ def main(config):
 
 command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all held open until all are known."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 def flags(**settings) -> list[str]:
@@ -128,9 +116,7 @@ class LocalCluster:
         self._folder, self._workers, self._servers = folder, workers, servers
         self._settings = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, "parallel_ops": 4, "threads": 1,
                           "shard_rows": 30, "seed": 0, **settings}
-        ports = iter(free_ports(1 + workers + servers))
-        self.addresses = {role: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
-                          for role, count in (("chief", 1), ("worker", workers), ("ps", servers))}
+        self.addresses = free_addresses(workers, servers)
         self._processes = {}
 
     def __enter__(self):

@@ -36,7 +36,7 @@ class Session:
         settings = dataclasses.replace(config.cluster,
                                        connect_deadline_s=min(config.cluster.connect_deadline_s, CONNECT_S))
         self.config, self.kept = dataclasses.replace(config, cluster=settings), {}
-        addresses = _addresses(workers, servers)
+        addresses = free_addresses(workers, servers)
         self._roles = {f"{role} {index}": _start(role, index, addresses, config)
                        for role in ("worker", "ps") for index in range(len(addresses[role]))}
         # pylint: disable=import-outside-toplevel
@@ -56,7 +56,7 @@ class Session:
         return [process.pid for name, (process, _) in self._roles.items() if name.startswith(role)]
 
 
-def _addresses(workers, servers):
+def free_addresses(workers, servers):
     """Role -> free addresses; the ports are held until all are known."""
     held = []
     try:
