@@ -66,7 +66,7 @@ class LocalCluster:
             self._connection.send(question)
             answer = self._connection.recv()
         except (EOFError, ConnectionError) as error:
-            raise ClusterError("the chief of a measured cluster is gone; if for lack of memory, lower --benchmark_items "
+            raise ClusterError("the chief of a measured cluster is gone; if memory was short, lower --benchmark_items "
                                f"or --embedding_dim. It said: {tail(self._messages)}") from error
         if isinstance(answer, Exception):
             raise answer

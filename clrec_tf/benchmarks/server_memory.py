@@ -12,15 +12,16 @@ SLOTS = {"lazy_adam": 2, "adagrad": 1}
 
 
 def measure(config: Config) -> dict:
-    """Resident bytes of each of two parameter servers before and after model and optimizer are made."""
+    """Memory of each of two parameter servers before, while and after model and optimizer are made."""
     with LocalCluster(config, 1, SERVERS) as cluster:
-        alone = cluster.call(_resident)
+        alone = cluster.call(_memory, "VmRSS")
         values = cluster.call(_make)
-        held = cluster.call(_resident)
+        held, peak = cluster.call(_memory, "VmRSS"), cluster.call(_memory, "VmHWM")
     expected = 4 * values * (1 + SLOTS[config.train.optimizer]) / SERVERS
-    taken = [after - before for before, after in zip(alone, held)]
+    taken, highest = ([after - before for before, after in zip(alone, later)] for later in (held, peak))
     return dict(values=values, expected_bytes_per_server=round(expected), taken_bytes_per_server=taken,
-                server_alone_bytes=alone, ratios=dict(server_memory_vs_formula=round(max(taken) / expected, 3)))
+                peak_bytes_per_server=highest, server_alone_bytes=alone,
+                ratios=dict(server_memory_vs_formula=round(max(taken) / expected, 3)))
 
 
 def _make(session) -> int:
@@ -35,10 +36,10 @@ def _make(session) -> int:
     return sum(variable.shape.num_elements() for variable in model.trainable_variables)
 
 
-def _resident(session) -> list[int]:
-    """Resident bytes of each parameter server."""
+def _memory(session, field: str) -> list[int]:
+    """Bytes of each parameter server: VmRSS, resident now, or VmHWM, the most so far."""
     found = []
     for pid in session.pids("ps"):
         with open(f"/proc/{pid}/status", encoding="ascii") as file:
-            found.append(next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS")))
+            found.append(next(int(line.split()[1]) * 1024 for line in file if line.startswith(field)))
     return found
