@@ -27,9 +27,9 @@ class Encoder:
             tf.TensorSpec([None, max_history], ids)])
 
     def _encode_users(self, rows, mask, gaps):
-        width, dim = self._model.item_encoder.item_width, self._model.item_encoder.dim
+        width = self._model.item_encoder.item_width
         items = self._model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
-        items = tf.reshape(items, [-1, self._max_history, dim])
+        items = tf.reshape(items, [-1, self._max_history, self._model.history_width])
         return self._model.user_vectors(items, mask, gaps)
 
     def item_vectors(self, item_rows: np.ndarray) -> np.ndarray:

@@ -64,10 +64,18 @@ class CLRec(tf.keras.Model):
         """What no logit exceeds: 1/ρ for the cosine."""
         return 1.0 / self.temperature if self.similarity == "cosine" else math.inf
 
+    num_intents = 1  # H, vectors per user
+    uses_dwell = False  # whether the query tower reads dwell times
+
     @property
     def uses_time(self) -> bool:
         """Whether the query tower reads time gaps."""
         return self.click_encoder.time_table is not None
+
+    @property
+    def history_width(self) -> int:
+        """Numbers per item that the query tower reads: of `history_vectors`."""
+        return self.item_encoder.dim
 
     def score_vectors(self, vectors):
         """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
@@ -82,10 +90,25 @@ class CLRec(tf.keras.Model):
         features."""
         return self.item_encoder(rows)
 
-    def user_vectors(self, items, mask, gaps=None):
+    def user_vectors(self, items, mask, gaps=None, dwell=None):
         """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared."""
+        del dwell  # of Multi-CLRec
         clicks = self.click_encoder(items, mask, gaps)
         return self.score_vectors(self.user_encoder(clicks, items, mask))
+
+    def user_intents(self, items, mask, gaps=None, dwell=None):
+        """The vectors that users are served with, the heaviest first: here one.
+
+        Args:
+          items: [B,T,history_width], from `history_vectors`.
+          mask: [B,T] bool.
+          gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
+
+        Returns:
+          (vectors [B,H,D] ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
+        """
+        users = self.user_vectors(items, mask, gaps, dwell)[:, None, :]
+        return users, tf.ones_like(users[:, :, 0]), tf.zeros(tf.shape(users)[:2], tf.int32)
 
     def call(self, batch):
         """The query tower on a batch: -> f(x) [B,D]."""
