@@ -8,6 +8,8 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
     user_id  [B]     int64
     weight   [B]     float32  importance; 0 = the row does not count and does not enter the queue
     time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
+    dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (only for data with dwell times, and models that
+                            read them); the target's is not there
 """
 import dataclasses
 import math
@@ -76,6 +78,11 @@ class CLRec(tf.keras.Model):
     def history_width(self) -> int:
         """Numbers per item that the query tower reads: of `history_vectors`."""
         return self.item_encoder.dim
+
+    @property
+    def query_variables(self) -> list:
+        """What `user_intents` reads, given the items' vectors."""
+        return [*self.click_encoder.variables, *self.user_encoder.variables]
 
     def score_vectors(self, vectors):
         """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
