@@ -21,6 +21,8 @@ from clrec_tf.errors import UserError
 # Not part of a data set's identity: files count by content, and these two do not change what is written.
 _FILES = ("input", "item_features", "dense_features", "impressions")
 _WITHOUT_EFFECT = ("dry_run", "max_bad_rows")
+# Settings younger than the first data folders: without effect they are left out, so that those keep their identity.
+_LATER = ("dwell_column", "split_quantile", "valid_share")
 
 
 def prepare(config: Config) -> Schema:
@@ -60,7 +62,8 @@ def prepare(config: Config) -> Schema:
 def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:
     """What decides the content of the data set: settings, and the files by content."""
     facts = {name: value for name, value in dataclasses.asdict(settings).items()
-             if name not in _FILES + _WITHOUT_EFFECT}
+             if name not in _FILES + _WITHOUT_EFFECT
+             and not (name in _LATER and value == getattr(PrepareConfig, name))}
     files = files | {name: getattr(settings, name) for name in _FILES[1:]}
     facts.update(seed=seed, sha256={name: _digest(path) for name, path in files.items() if path})
     return json.loads(json.dumps(facts))  # as it will be read back: lists for tuples

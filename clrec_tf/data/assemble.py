@@ -6,9 +6,11 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import dwell
 from clrec_tf.data import item_features
 from clrec_tf.data import splits
 from clrec_tf.data import times
+from clrec_tf.data import user_split
 from clrec_tf.data import vocabulary as vocabulary_lib
 from clrec_tf.data.examples import Catalogue
 from clrec_tf.data.examples import Dataset
@@ -42,7 +44,9 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
     kept = splits.most_recent(clicks, settings.max_sequence_length)
     report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
                   users=int(kept.user[-1]) + 1, items=len(items))
-    part = split(kept, settings, report)
+    if kept.dwell is not None:
+        report["dwell"] = dwell.summary(kept.dwell)
+    part = split(kept, settings, facts["seed"], report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
     joined = _joined(items, log, item_tables, settings)
@@ -83,7 +87,7 @@ def number(frame: pl.DataFrame, features: dict[str, bool], separator: str) -> tu
     """Numbers users and items by first appearance, and sorts.
 
     Args:
-      frame: user, item, optional timestamp, title and f:<feature>.
+      frame: user, item, optional timestamp, dwell, title and f:<feature>.
       features: name -> whether it has several values.
       separator: inside several-valued features.
 
@@ -106,16 +110,20 @@ def number(frame: pl.DataFrame, features: dict[str, bool], separator: str) -> tu
         first = first.select("number", item_features.values(pl.col(column), dtype, several, separator))
         items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
             first, on="number", how="left", maintain_order="left").drop("number")
-    clicks = pl.DataFrame([codes["user"], codes["item"], *timed]).sort(
+    stayed = [frame["dwell"]] if "dwell" in frame.columns else []
+    clicks = pl.DataFrame([codes["user"], codes["item"], *timed, *stayed]).sort(
         "user", *(series.name for series in timed), maintain_order=True)
     return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
-                  clicks["timestamp"].to_numpy() if timed else None), items
+                  clicks["timestamp"].to_numpy() if timed else None,
+                  clicks["dwell"].to_numpy() if stayed else None), items
 
 
-def split(clicks: Clicks, settings: PrepareConfig, report: dict) -> np.ndarray:
+def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
     """Part of each click [N] by --split."""
     if settings.split == "leave_one_out":
         return splits.leave_one_out(clicks)
+    if settings.split == "by_user":
+        return user_split.split(clicks, settings, seed, report)
     if clicks.timestamp is None:
         raise UserError("--split=last_days needs time stamps, which the log does not have: use --split=leave_one_out")
     part = splits.last_days(clicks, settings.test_days, settings.valid_days, settings.utc_offset)
@@ -161,14 +169,14 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
         sequences[name] = splits.evaluation_sequences(clicks, part, which, vocabulary.item_id,
                                                       len(vocabulary.items))
     content = _content(settings.dense_features, items["item"].gather(vocabulary.items), report)
-    parameters = dict(test_days=settings.test_days, valid_days=settings.valid_days, utc_offset=settings.utc_offset)
+    parameters = dict(last_days=("test_days", "valid_days", "utc_offset"), by_user=("split_quantile", "valid_share"))
     schema = Schema(
         num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
         features=tuple(feature for feature, _ in encoded), content_width=0 if content is None else content.shape[1],
         id_type=vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
         num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
-        split=dict(rule=settings.split, **(parameters if settings.split == "last_days" else {})), settings=facts,
-        versions=versions())
+        split=dict(rule=settings.split, **{name: getattr(settings, name) for name in parameters.get(settings.split, ())}),
+        settings=facts, versions=versions(), has_dwell=clicks.dwell is not None)
     report.update(vocabulary=schema.num_items, id_type=schema.id_type, dropped_short_training=dict(
         users=int(len(np.unique(clicks.user[(part == splits.TRAIN) & ~mask]))),
         clicks=int(((part == splits.TRAIN) & ~mask).sum())))

@@ -76,8 +76,8 @@ def _read(settings):
     if not settings.timestamp_column:
         raise UserError(f"--impressions={path} needs time stamps, to know what a user had clicked before: give "
                         "--timestamp_column")
-    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", feature_columns=(),
-                                multi_feature_columns=())
+    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="",
+                                feature_columns=(), multi_feature_columns=())
     try:
         source = logs.open_log(plain)
     except UserError as error:  # whose remedy for logs without time stamps is none here

@@ -10,10 +10,15 @@ from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.encoders.clicks import time_gap
 
 
+def per_click(schema: schema_lib.Schema) -> list[str]:
+    """Names of what the data holds once per click, besides the item row."""
+    return ["timestamp"] * schema.has_timestamps + ["dwell"] * schema.has_dwell
+
+
 def example_spec(schema: schema_lib.Schema) -> dict:
     """Parsing spec of sequence Examples; every list is ragged."""
     ints = ["user_id", "target_count", "item_id"] + [feature.key for feature in schema.features]
-    ints += ["timestamp"] if schema.has_timestamps else []
+    ints += per_click(schema)
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in ints}
     return {**spec, "weight": tf.io.RaggedFeature(tf.float32, row_splits_dtype=tf.int64)}
 
@@ -33,7 +38,7 @@ def parse_pool(serialized, expected, files, schema: schema_lib.Schema) -> dict:
 
     Returns:
       dict of `rows` [E,C] int64 item rows of all clicks, `splits` [n+1] int64 where sequences begin and end,
-      `user_id` [n], `weight` [n], and `timestamp` [E] if the data has it.
+      `user_id` [n], `weight` [n], and `timestamp` [E] and `dwell` [E] if the data has them.
 
     Raises:
       tf.errors.InvalidArgumentError: (when run) counts, lengths or ids do not agree with manifest and schema.
@@ -55,16 +60,14 @@ def parse_pool(serialized, expected, files, schema: schema_lib.Schema) -> dict:
                              f"{feature.key} has a value outside 0..{feature.rows - 1}", files))
     checks.append(_check(tf.math.is_finite(parsed["weight"].values) & (parsed["weight"].values >= 0),
                          "a weight is negative or not finite", files))
-    if schema.has_timestamps:
-        checks.append(_check(parsed["timestamp"].row_lengths() == lengths, "timestamp is not one per click", files))
+    checks += [_check(parsed[name].row_lengths() == lengths, f"{name} is not one per click", files)
+               for name in per_click(schema)]
     with tf.control_dependencies(checks):
         columns = [items.values[:, None]]
         columns += [tf.reshape(parsed[f.key].values, [-1, f.width]) for f in schema.features]
         pool = {"rows": tf.concat(columns, axis=1), "splits": items.row_splits,
                 "user_id": parsed["user_id"].values, "weight": parsed["weight"].values}
-    if schema.has_timestamps:
-        pool["timestamp"] = parsed["timestamp"].values
-    return pool
+    return {**pool, **{name: parsed[name].values for name in per_click(schema)}}
 
 
 def target_clicks(splits, target_mode: str):
@@ -116,14 +119,19 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
     if "timestamp" in pool:
         request, click = tf.gather(pool["timestamp"], targets)[:, None], tf.gather(pool["timestamp"], clicks)
         batch["time_gap"] = tf.where(mask & (request > 0) & (click > 0), time_gap(request, click), UNKNOWN_GAP)
+    if "dwell" in pool:
+        dwell = tf.gather(pool["dwell"], clicks)
+        batch["dwell"] = tf.where(mask & (dwell >= 0), dwell, UNKNOWN_GAP)
     return batch
 
 
 def _drop_times(batch, rate, seed):
-    """Some examples lose their time stamps, so that the bucket of unknown gaps is trained too."""
-    if "time_gap" in batch and rate > 0:
+    """Some examples lose their time stamps and dwell times, so that what stands for unknown ones is trained too."""
+    timed = [name for name in ("time_gap", "dwell") if name in batch]
+    if timed and rate > 0:
         dropped = tf.random.stateless_uniform(tf.shape(batch["length"]), seed) < rate
-        batch["time_gap"] = tf.where(dropped[:, None], tf.constant(UNKNOWN_GAP, tf.int64), batch["time_gap"])
+        for name in timed:
+            batch[name] = tf.where(dropped[:, None], tf.constant(UNKNOWN_GAP, tf.int64), batch[name])
     return batch
 
 
@@ -159,7 +167,7 @@ def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_histor
       batch_index: scalar int64.
       plan: for batch size and seed.
       max_history: T.
-      time_dropout: share of examples whose time stamps are hidden.
+      time_dropout: share of examples whose time stamps and dwell times are hidden.
 
     Returns:
       A batch as documented in ``models/clrec``.
@@ -190,7 +198,7 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
       plan: order and cut of the examples.
       pools: of the plan, such as those of a ``ledger``; each from its `first_batch` on.
       max_history: T.
-      time_dropout: share of examples whose time stamps are hidden.
+      time_dropout: share of examples whose time stamps and dwell times are hidden.
     """
     files = tf.constant(manifest.paths(data_dir, "train"))
     shards = np.full((len(pools), max((len(pool.shards) for pool in pools), default=0)), -1, np.int64)

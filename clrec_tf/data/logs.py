@@ -10,6 +10,8 @@ from absl import logging
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import bad_rows
+from clrec_tf.data import dwell
 from clrec_tf.data import item_features
 from clrec_tf.data import tables
 from clrec_tf.data import times
@@ -20,10 +22,6 @@ from clrec_tf.data.tables import Table
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
-EXAMPLES = 5
-REASONS = ("", "more fields than columns", "empty user id", "empty item id", "line break in an id",
-           "negative id", "missing or unreadable time stamp")
-
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -31,7 +29,8 @@ class Source:
 
     Attributes:
       table: the log's file.
-      clicks: lazy frame of `ROW`, user, item and, where the format has them, timestamp, event, title, f:<feature>.
+      clicks: lazy frame of `ROW`, user, item and, where the format has them, timestamp, dwell, event, title,
+        f:<feature>.
       features: name -> whether it has several values, of the features in `clicks`.
       columns: of the file, that could be features.
       items: the format's own item file.
@@ -53,14 +52,14 @@ class Log:
     """A log that was read.
 
     Attributes:
-      clicks: user and item (original ids, strings), timestamp (int64 seconds, if any), event, title, f:<feature>, in
-        the order of the file.
+      clicks: user and item (original ids, strings), timestamp and dwell (int64 seconds, if any), event, title,
+        f:<feature>, in the order of the file.
       features: name -> whether it has several values, of the features in `clicks`.
       columns: of the file, that could be features.
       items: the format's own item file.
       rows: rows read, the bad ones too.
       bad_rows: rows left out.
-      bad_examples: up to `EXAMPLES` of them, with line and reason.
+      bad_examples: a few of them, with line and reason.
     """
     clicks: pl.DataFrame
     features: dict[str, bool]
@@ -82,6 +81,9 @@ def open_log(settings: PrepareConfig) -> Source:
         raise UserError("--input is not set: give the click log")
     if not os.path.exists(settings.input):
         raise UserError(f"--input={settings.input} does not exist: give the path of the click log")
+    if settings.dwell_column and settings.format not in ("columns", "recbole"):
+        raise UserError(f"--dwell_column={settings.dwell_column}: --format={settings.format} has no dwell times; "
+                        "leave it out, or use --format=columns")
     return FORMATS[settings.format](settings)
 
 
@@ -96,45 +98,16 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
     with tables.readable(path):
         if "timestamp" in names:
             clicks = clicks.with_columns(times.to_seconds(clicks, settings.timestamp_unit, settings.utc_offset))
-        clicks = clicks.with_columns(pl.col("user", "item").cast(pl.String), _reason(names).alias("reason"))
+        if "dwell" in names:
+            clicks = clicks.with_columns(dwell.to_seconds(clicks))
+        clicks = clicks.with_columns(pl.col("user", "item").cast(pl.String), bad_rows.reason(names).alias("reason"))
         frame = clicks.drop(EXTRA, strict=False).collect(engine="streaming")
     if frame.is_empty():
         raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
-    bad = frame.filter(pl.col("reason") > 0).select(ROW, "reason")
-    examples = _bad_examples(source.table, bad.head(EXAMPLES))
-    if len(bad) == len(frame):
-        raise DataError(f"every one of the {len(bad)} rows of {path} is bad:\n  " + "\n  ".join(examples)
-                        + f"\nCheck --format={settings.format}, --delimiter and the column flags.")
-    if len(bad) > settings.max_bad_rows:
-        raise DataError(
-            f"{path} has {len(bad)} bad of {len(frame)} rows, --max_bad_rows={settings.max_bad_rows} are tolerated:\n  "
-            + "\n  ".join(examples) + f"\nCorrect them, check --format={settings.format} and the column flags, or "
-            f"leave them out with --max_bad_rows={len(bad)}.")
-    for example in examples:
-        logging.warning("bad row left out: %s", example)
-    good = (frame.filter(pl.col("reason") == 0) if len(bad) else frame).drop(ROW, "reason")
+    good, examples = bad_rows.leave_out(frame, source.table, settings)
     if "timestamp" in names:
         times.check_plausible(good["timestamp"], path)
-    return Log(good, source.features, source.columns, source.items, len(frame), len(bad), examples)
-
-
-def _bad_examples(table: Table, bad: pl.DataFrame) -> tuple[str, ...]:
-    texts = tables.show_rows(table, bad[ROW].to_list()) if len(bad) else {}
-    return tuple(f"{table.where(row)}: {texts[row]} ({REASONS[reason]})" for row, reason in bad.iter_rows())
-
-
-def _reason(names: list[str]) -> pl.Expr:
-    """Index into `REASONS` of what is wrong with a row."""
-    user, item = pl.col("user").cast(pl.String), pl.col("item").cast(pl.String)
-    checks = [pl.col(EXTRA).is_not_null()] if EXTRA in names else [pl.lit(False)]
-    checks += [user.is_null() | (user == ""), item.is_null() | (item == "")]
-    checks += [user.str.contains(r"[\r\n]") | item.str.contains(r"[\r\n]")]
-    checks += [user.str.contains(r"^-[0-9]+$") | item.str.contains(r"^-[0-9]+$")]
-    checks += [pl.col("timestamp").is_null()] if "timestamp" in names else []
-    reason = pl.lit(0, pl.UInt8)
-    for index in range(len(checks), 0, -1):  # the first check that fails gives the reason
-        reason = pl.when(checks[index - 1]).then(pl.lit(index, pl.UInt8)).otherwise(reason)
-    return reason
+    return Log(good, source.features, source.columns, source.items, len(frame), len(frame) - len(good), examples)
 
 
 def _select(table: Table, **columns: str) -> pl.LazyFrame:
@@ -195,8 +168,7 @@ def _recbole(settings: PrepareConfig) -> Source:
     if settings.timestamp_column not in table.columns:
         logging.info("%s has no column %r: taken as being in time order", path, settings.timestamp_column)
         del wanted["timestamp"]
-    if settings.event_column:
-        wanted["event"] = settings.event_column
+    wanted |= _optional(settings, "event", "dwell")
     _require_columns(table, {f"{key}_column": name for key, name in wanted.items()})
     items_path = path.replace(".inter", ".item")
     items = item_features.recbole_items(items_path, settings) if os.path.exists(items_path) else None
@@ -206,14 +178,18 @@ def _recbole(settings: PrepareConfig) -> Source:
 def _columns(settings: PrepareConfig) -> Source:
     table = tables.open_table(settings.input, None, settings.delimiter)
     wanted = {"user": settings.user_column, "item": settings.item_column}
-    wanted |= {"timestamp": settings.timestamp_column} if settings.timestamp_column else {}
-    wanted |= {"event": settings.event_column} if settings.event_column else {}
+    wanted |= _optional(settings, "timestamp", "event", "dwell")
     _require_columns(table, {f"{key}_column": name for key, name in wanted.items()})
     wanted |= {"title": settings.title_column} if settings.title_column in table.columns else {}
     others = tuple(name for name in table.columns if name not in wanted.values())
     features = {name: several for name, several in item_features.declared(settings).items() if name in table.columns}
     wanted |= {f"f:{name}": name for name in features}
     return Source(table, _select(table, **wanted), features, others)
+
+
+def _optional(settings: PrepareConfig, *keys: str) -> dict[str, str]:
+    """Key -> the file's column, of those whose flag is set."""
+    return {key: getattr(settings, f"{key}_column") for key in keys if getattr(settings, f"{key}_column")}
 
 
 def _require_columns(table: Table, wanted: dict[str, str]):

@@ -18,6 +18,7 @@ A sequence Example (train, valid, test) has int64 features::
     target_count  1       how many of the last events are targets (train: 1; valid and test: ≥ 1)
     item_id       [n]     1..item_rows-1, oldest first; 0 only for a target outside the vocabulary
     timestamp     [n]     seconds, ≤ 0 = unknown; only if schema.has_timestamps
+    dwell         [n]     whole seconds that the user stayed, −1 = unknown; only if schema.has_dwell
     f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`;
                           0 for hash buckets and unknown targets, so that equal ids have equal features
 
@@ -78,6 +79,7 @@ class Schema:
       settings: prepare's settings that decided the content.
       format_version: of this layout.
       versions: of the packages that wrote it.
+      has_dwell: whether examples carry `dwell`; folders older than this entry have none.
     """
     num_items: int
     item_rows: int
@@ -91,6 +93,7 @@ class Schema:
     settings: dict
     format_version: int = FORMAT_VERSION
     versions: dict = dataclasses.field(default_factory=dict)
+    has_dwell: bool = False
 
     @property
     def item_width(self) -> int:
@@ -99,7 +102,9 @@ class Schema:
 
     def hash(self) -> str:
         """sha256 of the facts that a model depends on (not of package versions)."""
-        facts = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("versions",)}
+        # Without dwell times the hash is that of folders older than the entry.
+        left_out = ("versions",) if self.has_dwell else ("versions", "has_dwell")
+        facts = {k: v for k, v in dataclasses.asdict(self).items() if k not in left_out}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

@@ -19,14 +19,17 @@ class Clicks:
       user: [N] int32, ascending from 0.
       item: [N] int32, index into a table of the log's items.
       timestamp: [N] int64, seconds; None without time stamps.
+      dwell: [N] int64, seconds that the user stayed, −1 = unknown; None without dwell times.
     """
     user: np.ndarray
     item: np.ndarray
     timestamp: Optional[np.ndarray]
+    dwell: Optional[np.ndarray] = None
 
     def where(self, mask: np.ndarray) -> "Clicks":
         """The clicks [M] that mask [N] selects."""
-        return Clicks(self.user[mask], self.item[mask], None if self.timestamp is None else self.timestamp[mask])
+        return Clicks(self.user[mask], self.item[mask], *(
+            None if values is None else values[mask] for values in (self.timestamp, self.dwell)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Sequences:
       target_count: [R] int64, how many of a sequence's last events are targets.
       item: [E] int32, index into the table of the log's items.
       item_id: [E] int32, id in the vocabulary or a hash bucket; 0 for a target outside the vocabulary.
-      timestamp: [E] int64, seconds, or None.
+      timestamp, dwell: [E] int64, seconds, or None.
     """
     user: np.ndarray
     offsets: np.ndarray
@@ -47,6 +50,7 @@ class Sequences:
     item: np.ndarray
     item_id: np.ndarray
     timestamp: Optional[np.ndarray]
+    dwell: Optional[np.ndarray] = None
 
     def __len__(self) -> int:
         return len(self.user)
@@ -135,4 +139,5 @@ def _sequences(clicks: Clicks, item_id: np.ndarray, target: np.ndarray) -> Seque
     first = np.flatnonzero(np.diff(clicks.user, prepend=-1))
     offsets = np.append(first, len(clicks.user)).astype(np.int64)
     target_count = np.add.reduceat(target, first, dtype=np.int64) if len(first) else np.zeros(0, np.int64)
-    return Sequences(clicks.user[first], offsets, target_count, clicks.item, item_id[clicks.item], clicks.timestamp)
+    return Sequences(clicks.user[first], offsets, target_count, clicks.item, item_id[clicks.item], clicks.timestamp,
+                     clicks.dwell)

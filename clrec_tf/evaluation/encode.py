@@ -22,15 +22,23 @@ class Encoder:
         rows = [tf.TensorSpec([None, width], ids)]
         self._items = tf.function(model.item_vectors, input_signature=rows)
         self._history_items = tf.function(model.history_vectors, input_signature=rows)
-        self._users = tf.function(self._encode_users, input_signature=[
-            tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
-            tf.TensorSpec([None, max_history], ids)])
+        seconds = tf.TensorSpec([None, max_history], ids)
+        histories = [tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
+                     seconds, seconds]
+        self._users, self._intents = (
+            tf.function(self._of_histories(tower), input_signature=histories)
+            for tower in (model.user_vectors, model.user_intents))
 
-    def _encode_users(self, rows, mask, gaps):
+    def _of_histories(self, tower):
+        """The query tower's `tower`, from item rows in place of item vectors."""
         width = self._model.item_encoder.item_width
-        items = self._model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
-        items = tf.reshape(items, [-1, self._max_history, self._model.history_width])
-        return self._model.user_vectors(items, mask, gaps)
+
+        def encode(rows, mask, gaps, dwell):
+            items = self._model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
+            items = tf.reshape(items, [-1, self._max_history, self._model.history_width])
+            return tower(items, mask, gaps, dwell)
+
+        return encode
 
     def item_vectors(self, item_rows: np.ndarray) -> np.ndarray:
         """The candidate tower: item rows [V,C'] with C' ≥ C columns -> g [V,D] float32, not normalized."""
@@ -51,10 +59,19 @@ class Encoder:
 
     def user_vectors(self, users: EvaluationSet) -> np.ndarray:
         """f(x) [U,D] float32 of every user, ready to be compared."""
-        vectors = []
+        return np.concatenate([vectors.numpy() for vectors in self._user_chunks(self._users, users)])
+
+    def user_intents(self, users: EvaluationSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What users are served with, each one's heaviest first.
+
+        Returns:
+          (vectors [U,H,d] float32 ready to be compared, weights [U,H] float32, numbers [U,H] int32 of the intents).
+        """
+        chunks = zip(*self._user_chunks(self._intents, users))
+        return tuple(np.concatenate([part.numpy() for part in parts]) for parts in chunks)
+
+    def _user_chunks(self, encode, users):
         for start in range(0, users.num_users, CHUNK_USERS):
             histories = users.histories(start, min(start + CHUNK_USERS, users.num_users), self._max_history)
-            vectors.append(self._users(
-                tf.constant(histories.item_rows, tf.int64), tf.constant(histories.mask),
-                tf.constant(histories.time_gaps, tf.int64)).numpy())
-        return np.concatenate(vectors)
+            yield encode(tf.constant(histories.item_rows, tf.int64), tf.constant(histories.mask),
+                         tf.constant(histories.time_gaps, tf.int64), tf.constant(histories.dwell, tf.int64))

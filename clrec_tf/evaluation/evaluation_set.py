@@ -16,10 +16,12 @@ class Histories:
       mask: bool [n,T], True where there is a click.
       time_gaps: int64 [n,T], seconds between the click and the request, ≥ 0; -1 at padding and where a time
         stamp is missing (≤ 0).
+      dwell: int64 [n,T], seconds that the user stayed; -1 at padding and where unknown.
     """
     item_rows: np.ndarray
     mask: np.ndarray
     time_gaps: np.ndarray
+    dwell: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,7 @@ class EvaluationSet:
       history_features: int [E,C-1], the history's item features in schema order, or None without features.
       history_times: int [E], seconds, or None without time stamps.
       request_times: int [U], seconds: the time of the first target, or None.
+      history_dwell: int [E], seconds that the user stayed, < 0 = unknown, or None without dwell times.
     """
     user_ids: np.ndarray
     history_ids: np.ndarray
@@ -44,6 +47,7 @@ class EvaluationSet:
     history_features: Optional[np.ndarray] = None
     history_times: Optional[np.ndarray] = None
     request_times: Optional[np.ndarray] = None
+    history_dwell: Optional[np.ndarray] = None
 
     def __post_init__(self):
         users = len(self.user_ids)
@@ -88,13 +92,17 @@ class EvaluationSet:
             requests = np.broadcast_to(self.request_times[start:stop, None], mask.shape)[mask]
             times = self.history_times[places]
             time_gaps[mask] = np.where((requests > 0) & (times > 0), np.maximum(requests - times, 0), -1)
-        return Histories(item_rows, mask, time_gaps)
+        dwell = np.full(mask.shape, -1, np.int64)
+        if self.history_dwell is not None:
+            dwell[mask] = np.maximum(self.history_dwell[places], -1)
+        return Histories(item_rows, mask, time_gaps, dwell)
 
     def take(self, rows: np.ndarray) -> "EvaluationSet":
         """The users at positions rows [N], in that order."""
         events, history_splits = _entries(self.history_splits, rows)
         targets, target_splits = _entries(self.target_splits, rows)
-        optional = dict(history_features=events, history_times=events, request_times=rows)
+        optional = dict(history_features=events, history_times=events, request_times=rows,
+                        history_dwell=events)
         return EvaluationSet(
             user_ids=self.user_ids[rows], history_ids=self.history_ids[events], history_splits=history_splits,
             target_ids=self.target_ids[targets], target_splits=target_splits,

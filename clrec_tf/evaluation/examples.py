@@ -95,7 +95,8 @@ def _list():
 
 
 def _sequence_features(schema):
-    names = ["item_id"] + ["timestamp"] * schema.has_timestamps + [feature.key for feature in schema.features]
+    names = ["item_id"] + ["timestamp"] * schema.has_timestamps + ["dwell"] * schema.has_dwell
+    names += [feature.key for feature in schema.features]
     return dict(user_id=_scalar(tf.int64), weight=_scalar(tf.float32), target_count=_scalar(tf.int64),
                 **{name: _list() for name in names})
 
@@ -130,18 +131,22 @@ def _sequences(batch, schema, shard_name):
     _require(np.all((ids >= np.where(is_target, 0, 1)) & (ids < schema.item_rows)), shard_name,
              f"item_id outside [1, {schema.item_rows}), or 0 in a history")
     features = _feature_values(batch, schema, splits, shard_name)
-    times = None
-    if schema.has_timestamps:
-        _require(np.array_equal(batch["timestamp"].row_splits, splits), shard_name,
-                 "timestamp and item_id differ in length")
-        times = batch["timestamp"].values.numpy()
+    times = _per_click(batch, "timestamp", splits, shard_name) if schema.has_timestamps else None
+    dwell = _per_click(batch, "dwell", splits, shard_name) if schema.has_dwell else None
     return EvaluationSet(
         user_ids=batch["user_id"].numpy(),
         history_ids=ids[~is_target].astype(np.int32), history_splits=splits - np.append(0, np.cumsum(target_counts)),
         target_ids=ids[is_target].astype(np.int32), target_splits=np.append(0, np.cumsum(target_counts)),
         history_features=features[~is_target].astype(np.int32) if schema.features else None,
         history_times=None if times is None else times[~is_target],
-        request_times=None if times is None else times[splits[1:] - target_counts])
+        request_times=None if times is None else times[splits[1:] - target_counts],
+        history_dwell=None if dwell is None else dwell[~is_target])
+
+
+def _per_click(batch, name, splits, shard_name):
+    """int64 [events]: the one value of each event."""
+    _require(np.array_equal(batch[name].row_splits, splits), shard_name, f"{name} and item_id differ in length")
+    return batch[name].values.numpy()
 
 
 def _feature_values(batch, schema, splits, shard_name):

@@ -48,6 +48,8 @@ class PrepareConfig(Section):
                                                  "order and has no time stamps (formats columns and recbole).")
     timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds; date-times have none.",
                                   choices=("s", "ms"))
+    dwell_column: str = setting("", "Column of the seconds that the user stayed with the item, rounded down; empty or "
+                                    "negative values are unknown (formats columns and recbole).")
     event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
     title_column: str = setting("title",
         "Column of the item's title, shown by retrieve, in the log or in --item_features.")
@@ -60,9 +62,15 @@ class PrepareConfig(Section):
     keep_events: tuple[str, ...] = setting((), "Behaviours kept, such as pv,buy (default: all).")
     split: str = setting("leave_one_out",
         "leave_one_out: last click = test, one before = validation. last_days: test on the last day(s), validate "
-        "on those before, train on earlier.", choices=("leave_one_out", "last_days"))
+        "on those before, train on earlier. by_user (HPMN's protocol, for --auc): users whose last click is late are "
+        "tested on it, some others validate, the rest are trained on; by a fair coin half of these lack the last click.",
+        choices=("leave_one_out", "last_days", "by_user"))
     test_days: int = setting(1, "Days of the test part (split last_days).", lower=1)
     valid_days: int = setting(1, "Days of the validation part (split last_days); 0: none.", lower=0)
+    split_quantile: float = setting(0.7, "Quantile of users' last time stamps after which a user is tested (split "
+                                         "by_user).", lower=0.0, upper=1.0)
+    valid_share: float = setting(0.1, "Share of the users not tested that validate (split by_user); 0: none.",
+                                 lower=0.0, upper=1.0)
     utc_offset: float = setting(0.0, "Hours added to UTC to find a day's border.", lower=-14.0, upper=14.0)
     from_time: str = setting("",
         "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset.")

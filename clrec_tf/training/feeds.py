@@ -5,6 +5,7 @@ A feed chooses a call's work when the call begins (`next`), and in its trace ope
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.data.input_pipeline import per_click
 from clrec_tf.data.input_pipeline import pool_batch
 from clrec_tf.data.input_pipeline import pool_examples
 from clrec_tf.data.input_pipeline import read_pool
@@ -60,8 +61,7 @@ class PoolFeed:
         self._fields = {"rows": (tf.int64, [None, schema.item_width]), "splits": (tf.int64, [None]),
                         "user_id": (tf.int64, [None]), "weight": (tf.float32, [None]),
                         "targets": (tf.int64, [None]), "sequences": (tf.int64, [None])}
-        if schema.has_timestamps:
-            self._fields["timestamp"] = (tf.int64, [None])
+        self._fields |= {name: (tf.int64, [None]) for name in per_click(schema)}
         self._variables = {name: local_variable(_empty(shape, dtype), tf.TensorShape(None), dtype)
                            for name, (dtype, shape) in self._fields.items()}
         self._variables["held"] = local_variable(lambda worker: tf.constant([-1, -1], tf.int64), (2,), tf.int64)

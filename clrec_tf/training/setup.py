@@ -78,18 +78,17 @@ def set_up(config: Config, runtime) -> Run:
     plan = training_plan(config, manifest)
     resumed = open_workdir(workdir, config, schema.hash())
 
-    # Without features the pipeline does not even parse them.
-    used = schema if config.model.use_features else dataclasses.replace(schema, features=())
-
-    def dataset(order=plan, pools=None):
-        pools = Ledger(order, settings.epochs).remaining() if pools is None else pools
-        return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
-
     total_steps = Ledger(plan, settings.epochs).total
     with runtime.unharmed("making the model"), runtime.scope():
         model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
+    used = _parsed(schema, config, model)
+
+    def dataset(order=plan, pools=None):
+        pools = Ledger(order, settings.epochs).remaining() if pools is None else pools
+        return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
+
     objective = build_objective(config, schema, manifest, model, runtime,
                                 lambda: propensity.fit(config, schema, manifest, dataset()))
     progress = Progress(metric=settings.validation_metric)
@@ -120,6 +119,12 @@ def set_up(config: Config, runtime) -> Run:
         model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints,
         validator, total_steps,
         validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [])
+
+
+def _parsed(schema: schema_lib.Schema, config: Config, model) -> schema_lib.Schema:
+    """The schema without what the model does not read: the pipeline does not even parse it."""
+    return dataclasses.replace(schema, features=schema.features if config.model.use_features else (),
+                               has_dwell=schema.has_dwell and model.uses_dwell)
 
 
 def training_plan(config: Config, manifest: schema_lib.Manifest, another: int = 0) -> EpochPlan:
