@@ -65,6 +65,23 @@ class FifoQueue(tf.Module):
         just_pushed = (entries - count) % self.capacity < pushed
         return Enqueued(slots, tf.minimum(count + pushed, self.capacity), (entries < count) & ~just_pushed)
 
+    def leaving(self, handles, valid):
+        """What a push of the valid rows will overwrite; to be called before it, with as many fields as the queue has.
+
+        Args:
+          handles: of this trace.
+          valid: [B] bool; at most Q are.
+
+        Returns:
+          (left [B] bool, field -> [B, ...]): whether a row's slot holds an entry, and that entry.
+        """
+        count = self._read(handles, "count")
+        place = count + tf.cumsum(tf.cast(valid, tf.int64)) - 1
+        slots = tf.where(valid, place % self.capacity, 0)
+        return valid & (place >= self.capacity), {
+            name: tf.raw_ops.ResourceGather(resource=handles[name], indices=slots, dtype=dtype)
+            for name, (_, dtype) in self.specs.items() if name != "count"}
+
     def read(self, handles, name) -> tf.Tensor:
         """One field of all slots, [Q, ...]; only the first `fill` hold entries."""
         return self._read(handles, name)
