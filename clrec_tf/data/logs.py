@@ -10,6 +10,7 @@ from absl import logging
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import amazon
 from clrec_tf.data import bad_rows
 from clrec_tf.data import dwell
 from clrec_tf.data import item_features
@@ -142,6 +143,10 @@ def _movielens(settings: PrepareConfig) -> Source:
     return Source(table, _select(table, user="user", item="item", timestamp="timestamp"), items=items)
 
 
+def _amazon(settings: PrepareConfig) -> Source:
+    return Source(**amazon.open_files(_find(settings, ("_5.json", "_5.json.gz")), settings))
+
+
 def _sequence(settings: PrepareConfig) -> Source:
     table = tables.open_table(settings.input, ("user", "item"), _blank(settings), quoted=False)
     return Source(table, _select(table, user="user", item="item"))
@@ -218,5 +223,5 @@ def _find(settings: PrepareConfig, endings: tuple[str, ...]) -> str:
     raise UserError(f"--input={settings.input} is a folder without exactly one of {', '.join(endings)}: name the file")
 
 
-FORMATS = dict(taobao=_taobao, movielens=_movielens, sequence=_sequence, sequence_per_user=_sequence_per_user,
-               recbole=_recbole, columns=_columns)
+FORMATS = dict(taobao=_taobao, movielens=_movielens, amazon=_amazon, sequence=_sequence,
+               sequence_per_user=_sequence_per_user, recbole=_recbole, columns=_columns)

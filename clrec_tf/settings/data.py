@@ -28,11 +28,11 @@ class WorldConfig(Section):
 class PrepareConfig(Section):
     """From a raw click log to TFRecords."""
     format: str = setting("columns",
-        "Form of --input. sequence: lines of user and item in time order. sequence_per_user: one user a line, then its "
-        "items. recbole splits token_seq columns at spaces.",
-        choices=("taobao", "movielens", "sequence", "sequence_per_user", "recbole", "columns"))
+        "Form of --input. amazon: reviews_X_5.json, with meta_X.json beside it. sequence: lines of user and item in "
+        "time order. sequence_per_user: one user a line, then its items. recbole splits token_seq columns at spaces.",
+        choices=("taobao", "movielens", "amazon", "sequence", "sequence_per_user", "recbole", "columns"))
     input: str = setting("",
-        "Click log: a file (also .gz), or for movielens and recbole the folder or the ratings file.")
+        "Click log: a file (also .gz), or for movielens, amazon and recbole the folder or the ratings file.")
     item_features: str = setting("",
         "File of item features joined by item id: TSV/CSV with a header whose first column is the item id, "
         "Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. Features used: --feature_columns and "
