@@ -13,6 +13,7 @@ from clrec_tf.config import Config, RetrieveConfig, require
 from clrec_tf.errors import UserError
 from clrec_tf.serving.bulk import batches, results_writer, write_embeddings
 from clrec_tf.serving.bundle import Bundle, load_bundle
+from clrec_tf.serving.intents import concatenated
 from clrec_tf.serving.retrieval import Retriever
 from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
 
@@ -28,14 +29,13 @@ def main(config: Config) -> None:
     settings = config.retrieve
     _check(settings)
     bundle = load_bundle(_export_dir(config))
-    retriever = Retriever(bundle, settings.k, settings.exclude_seen)
+    retriever = Retriever(bundle, settings.k, settings.exclude_seen, settings.intents, settings.merge)
     if settings.users:
         _bulk(retriever, settings)
     elif settings.embeddings:
         requests = [_typed_user(settings.history, bundle)] if settings.history else []
-        vectors = [retriever.encode(requests)] if requests else []
-        user_ids = list(range(len(requests)))
-        write_embeddings(settings.embeddings, user_ids, vectors, bundle.item_ids, bundle.item_vectors())
+        _write_embeddings(retriever, settings.embeddings, list(range(len(requests))),
+                          [retriever.encode(requests)] if requests else [])
     else:
         # All lines are read before the first is answered, so that a bad one leaves no partial output.
         requests = list(_interactive(settings, bundle))
@@ -89,14 +89,22 @@ def _interactive(settings: RetrieveConfig, bundle: Bundle) -> Iterator[UserReque
         raise UserError("standard input is empty: give --history=a,b,c, or one user per line as JSON")
 
 
+def _write_embeddings(retriever: Retriever, path: str, user_ids, parts):
+    """The vectors of items and of users, who come in `parts`."""
+    bundle = retriever.bundle
+    items = bundle.item_vectors()
+    users = concatenated(parts, retriever.intents, items.shape[1])
+    write_embeddings(path, user_ids, users, bundle.item_ids, items, retriever.several)
+
+
 def _bulk(retriever: Retriever, settings: RetrieveConfig):
     """Users of a file, in batches."""
     bundle = retriever.bundle
     id_type = bundle.manifest["id_type"]
-    user_ids, user_vectors = [], []
+    user_ids, parts = [], []
     with contextlib.ExitStack() as stack:
         write = stack.enter_context(results_writer(
-            settings.output, id_type, bundle.titles is not None)) if settings.output else None
+            settings.output, id_type, bundle.titles is not None, retriever.several)) if settings.output else None
         if settings.users.endswith(".parquet"):
             requests = read_parquet(settings.users, id_type)
         else:
@@ -104,16 +112,16 @@ def _bulk(retriever: Retriever, settings: RetrieveConfig):
         progress = stack.enter_context(tqdm.tqdm(desc="retrieving", unit="user", disable=not sys.stderr.isatty()))
         for batch in batches(requests, settings.retrieve_batch):
             if write:
-                results, vectors = retriever(batch)
+                results, users = retriever(batch)
                 write(results)
             else:
-                vectors = retriever.encode(batch)
+                users = retriever.encode(batch)
             if settings.embeddings:
                 user_ids += [request.user_id for request in batch]
-                user_vectors.append(vectors)
+                parts.append(users)
             progress.update(len(batch))
         if settings.embeddings:
-            write_embeddings(settings.embeddings, user_ids, user_vectors, bundle.item_ids, bundle.item_vectors())
+            _write_embeddings(retriever, settings.embeddings, user_ids, parts)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_a_moved_bundle_answers_alike(copy):
     vectors = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
     np.testing.assert_array_equal(moved.index.search(vectors, 9)[0], here.index.search(vectors, 9)[0])
     ids = [[exported.original_id("int", 4), exported.original_id("int", 9)]]
-    np.testing.assert_array_equal(moved.user_vectors(ids), here.user_vectors(ids))
+    np.testing.assert_array_equal(moved.user_intents(ids).vectors, here.user_intents(ids).vectors)
 
 
 def test_every_file_is_guarded(copy):

@@ -264,7 +264,7 @@ def test_without_candidate_features_from_training_to_retrieval(data_dir, tmp_pat
     ids = np.full((len(histories), width), -1, np.int64)
     for row, history in zip(ids, histories):
         row[:len(history)] = catalogue.original_ids[history - 1]
-    np.testing.assert_allclose(bundle.user_vectors(ids), vectors, atol=1e-5)
+    np.testing.assert_allclose(bundle.user_intents(ids).vectors[:, 0], vectors, atol=1e-5)
     found = bundle.tower.signatures["retrieve"](
         history=tf.constant(ids), k=tf.constant(10), exclude=tf.constant(ids[:, :2]))
     for row, history in enumerate(ids):

@@ -77,7 +77,7 @@ def test_merges_by_hand():
     scores = np.array([[[.9, .8, .7, .6], [.95, .5, .4, .1]]], np.float32)
     found = merge.by_maximum(positions, scores, 3)
     assert [array[0].tolist() for array in (found[0], found[2])] == [[5, 6, 7], [1, 0, 0]]
-    # k = 4: shares .7, .3 are 2.8, 1.2, so quotas 3, 1: intent 0 brings 5, 6, 7, and intent 1 the best of the others, 9.
+    # k = 4: shares .7, .3 are 2.8, 1.2, so quotas 3, 1: intent 0 brings 5, 6, 7, intent 1 the best of the others, 9.
     found = merge.by_quota(positions, scores, np.array([[.7, .3]]), 4)
     assert [array[0].tolist() for array in (found[0], found[2])] == [[5, 6, 7, 9], [0, 0, 0, 1]]
     np.testing.assert_array_equal(found[1][0], np.array([.9, .8, .7, .5], np.float32))

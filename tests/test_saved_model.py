@@ -143,7 +143,7 @@ def test_an_empty_history_is_zero_even_where_the_encoder_has_biases(tmp_path):
     candidates = encode_candidates(Encoder(model, exported.HISTORY), world.catalogue)
     (tmp_path / "ids.txt").write_text("".join(f"{item}\n" for item in candidates.original_ids))
     tower = UserTower(model, candidates, "int", exported.HISTORY, str(tmp_path / "ids.txt"), "c" * 64)
-    users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64)).numpy()
+    users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64))[0].numpy()[:, 0]
     assert not users[0].any() and np.linalg.norm(users[1]) == pytest.approx(1, abs=1e-6)
 
 

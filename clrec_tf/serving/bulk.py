@@ -10,6 +10,7 @@ import polars as pl
 
 from clrec_tf.atomic import new_file
 from clrec_tf.errors import DataError
+from clrec_tf.serving.intents import Intents
 from clrec_tf.serving.retrieval import Retrieved
 from clrec_tf.serving.user_requests import UserRequest
 
@@ -35,13 +36,15 @@ def batches(requests: Iterable[UserRequest], size: int) -> Iterator[list[UserReq
 
 
 @contextlib.contextmanager
-def results_writer(path: str, id_type: str, titles: bool):
+def results_writer(path: str, id_type: str, titles: bool, intents: bool = False):
     """Yields a function that takes lists of `Retrieved`; the file appears when the block ends well.
 
     Args:
-      path: .jsonl, one object per user, or .parquet with the columns user_id, ids, titles, scores, unknown.
+      path: .jsonl, one object per user, or .parquet with the columns user_id, ids, titles, scores, intents, weights,
+        unknown; a user's weights are a list of (intent, weight).
       id_type: "int" or "string", of item ids.
       titles: whether the catalogue has titles.
+      intents: whether the model has several intents.
     """
     with new_file(path, f"output={path}") as temporary:
         if path.endswith(".jsonl"):
@@ -50,14 +53,13 @@ def results_writer(path: str, id_type: str, titles: bool):
                     json.dumps(result.entries(), ensure_ascii=False) + "\n" for result in results)
                 file.flush()
             return
-        items = pl.List(pl.Int64 if id_type == "int" else pl.String)
-        schema = {"ids": items, "titles": pl.List(pl.String), "scores": pl.List(pl.Float32), "unknown": items}
+        schema = _columns(id_type, titles, intents)
         with tempfile.TemporaryDirectory(dir=os.path.dirname(temporary), prefix=os.path.basename(temporary)) as parts:
             written = []
 
             def write(results: Sequence[Retrieved]):
-                columns = {name: pl.Series(name, [getattr(result, name) for result in results], dtype)
-                           for name, dtype in schema.items() if titles or name != "titles"}
+                columns = {name: pl.Series(name, [_cell(result, name) for result in results], dtype)
+                           for name, dtype in schema.items()}
                 frame = pl.DataFrame({"user_id": [result.user_id for result in results]} | columns)
                 written.append(os.path.join(parts, f"{len(written):08d}.parquet"))
                 frame.write_parquet(written[-1])
@@ -65,11 +67,30 @@ def results_writer(path: str, id_type: str, titles: bool):
             pl.scan_parquet(written).sink_parquet(temporary)
 
 
-def write_embeddings(path: str, user_ids: Sequence, user_vectors: Sequence[np.ndarray], item_ids: np.ndarray,
-                     item_vectors: np.ndarray) -> None:
-    """Writes an .npz of arrays user_ids [U], user_vectors [U,d], item_ids [V], item_vectors [V,d]; no pickle."""
-    users = np.concatenate([np.zeros((0, item_vectors.shape[1]), np.float32), *user_vectors])
+def _columns(id_type, titles, intents):
+    """Types of the columns beside user_id, in order."""
+    items = pl.List(pl.Int64 if id_type == "int" else pl.String)
+    weights = pl.List(pl.Struct({"intent": pl.Int32, "weight": pl.Float32}))
+    return ({"ids": items} | ({"titles": pl.List(pl.String)} if titles else {}) | {"scores": pl.List(pl.Float32)}
+            | ({"intents": pl.List(pl.Int32), "weights": weights} if intents else {}) | {"unknown": items})
+
+
+def _cell(result, name):
+    if name == "weights":
+        return [{"intent": intent, "weight": weight} for intent, weight in result.weights.items()]
+    return getattr(result, name)
+
+
+def write_embeddings(path: str, user_ids: Sequence, users: Intents, item_ids: np.ndarray, item_vectors: np.ndarray,
+                     several: bool = False) -> None:
+    """Writes an .npz of arrays; no pickle.
+
+    user_ids [U], user_vectors [U,d], item_ids [V] and item_vectors [V,d]. With `several` intents user_vectors is
+    [U,K,d], and there are user_weights and user_intents [U,K], the numbers.
+    """
+    arrays = dict(user_vectors=users.vectors, user_weights=users.weights, user_intents=users.numbers) if several else (
+        dict(user_vectors=users.vectors[:, 0]))
     with new_file(path, f"embeddings={path}") as temporary, open(temporary, "wb") as file:
-        np.savez(file, user_ids=np.array(user_ids, None if len(user_ids) else np.int64), user_vectors=users,
-                 item_ids=item_ids, item_vectors=item_vectors)
+        np.savez(file, user_ids=np.array(user_ids, None if len(user_ids) else np.int64), item_ids=item_ids,
+                 item_vectors=item_vectors, **arrays)
         file.flush()

@@ -22,6 +22,7 @@ import tensorflow as tf
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 from clrec_tf.serving.index import load_index
+from clrec_tf.serving.intents import Intents, default_count, served
 from clrec_tf.versions import versions
 
 FORMAT_VERSION = 1
@@ -52,13 +53,22 @@ class Bundle:
     item_ids: np.ndarray
     titles: Optional[np.ndarray]
 
-    def user_vectors(self, history, timestamps=None, request_time=None) -> np.ndarray:
-        """`serving_default`: history [B,L], timestamps [B,L], request_time [B] (seconds, ≤ 0 unknown) -> [B,d]."""
-        inputs = {"history": tf.constant(np.asarray(history))}
+    def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0) -> Intents:
+        """`serving_default`.
+
+        Args:
+          history: [B,L] original ids.
+          timestamps, request_time: [B,L] and [B] seconds, ≤ 0 unknown; needed if the model uses time.
+          dwell: [B,L] seconds, < 0 unknown; needed if the model uses dwell times.
+          count: K, the heaviest intents given (0: `default_count`).
+        """
+        inputs = {"history": np.asarray(history)}
         if self.manifest["uses_time"]:
-            inputs |= {"timestamps": tf.constant(timestamps, tf.int64),
-                       "request_time": tf.constant(request_time, tf.int64)}
-        return self.tower.signatures["serving_default"](**inputs)["user_vectors"][:, 0].numpy()
+            inputs |= dict(timestamps=np.asarray(timestamps, np.int64), request_time=np.asarray(request_time, np.int64))
+        if self.manifest["uses_dwell"]:
+            inputs["dwell"] = np.asarray(dwell, np.int64)
+        intents = self.manifest["intents"]
+        return served(self.tower.signatures["serving_default"], inputs, intents, count or default_count(intents))
 
     def item_vectors(self) -> np.ndarray:
         """float32 [V,d] by position, as scores compare them."""
@@ -141,6 +151,7 @@ def _read_manifest(folder):
     try:
         with open(path, encoding="utf-8") as file:
             manifest = json.load(file)
+        manifest = {"intents": 1, "uses_dwell": False} | manifest  # not in bundles of before there were others
         if manifest["format_version"] != FORMAT_VERSION:
             raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
                             f"{FORMAT_VERSION}: export again")

@@ -17,7 +17,7 @@ class Candidates:
 
     Attributes:
       original_ids: [V], int64 or fixed-width str, distinct.
-      items: float32 [V,d], g(y) as histories use it, not normalized.
+      items: float32 [V,history_width], what the query tower reads of them in histories; g(y) for CLRec, not normalized.
       compared: float32 [V,d], g(y) as φ compares it: l2-normalized for the cosine.
       titles: [V] str objects, or None.
       item_numbers: int64 [V], the ids 1..V inside the data set.
@@ -46,7 +46,7 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
     original_ids = _checked_ids(catalogue.original_ids[order])
     item_rows = catalogue.item_rows[order]
     items, compared = encoder.history_vectors(item_rows), encoder.compared_items(item_rows)
-    bad = np.flatnonzero(~np.isfinite(items + compared).all(axis=1))
+    bad = np.flatnonzero(~(np.isfinite(items).all(axis=1) & np.isfinite(compared).all(axis=1)))
     if len(bad):
         raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item {original_ids[bad[0]]!r}: "
                         "the checkpoint is spoiled, export an earlier one with --export_checkpoint")

@@ -7,6 +7,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.serving.candidates import Candidates
+from clrec_tf.serving.intents import Intents
 from clrec_tf.serving.saved_model import PADDING
 
 _BATCH = 256
@@ -18,14 +19,14 @@ class HeldOutUsers:
 
     Attributes:
       requests: per batch, inputs of `serving_default` by name, as arrays with original ids.
-      vectors: float32 [n,d] of the live model, in the order of the requests.
+      intents: all H of each by the live model, in the order of the requests.
     """
     requests: list[dict[str, np.ndarray]]
-    vectors: np.ndarray
+    intents: Intents
 
 
 def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSet, id_type: str, uses_time: bool,
-                   max_users: int) -> HeldOutUsers:
+                   uses_dwell: bool, max_users: int) -> HeldOutUsers:
     """Encodes users by the live model and phrases them as requests, items outside the catalogue left in as padding.
 
     Args:
@@ -33,7 +34,7 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
       candidates: the encoded catalogue.
       users: of the test or validation part.
       id_type: "int" or "string".
-      uses_time: whether the model does.
+      uses_time, uses_dwell: whether the model does.
       max_users: users taken, at random.
 
     Raises:
@@ -50,9 +51,9 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
         chosen = np.sort(np.random.default_rng(0).choice(chosen, max_users, replace=False))
     original = np.full(size + 1, PADDING[id_type], candidates.original_ids.dtype)
     original[candidates.item_numbers] = candidates.original_ids
-    requests = [_request(users.take(chosen[start:start + _BATCH]), original, uses_time)
+    requests = [_request(users.take(chosen[start:start + _BATCH]), original, uses_time, uses_dwell)
                 for start in range(0, len(chosen), _BATCH)]
-    return HeldOutUsers(requests, encoder.user_vectors(known.take(chosen)))
+    return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))))
 
 
 def _only_catalogue(users, size):
@@ -60,12 +61,12 @@ def _only_catalogue(users, size):
     keep = users.history_ids <= size
     ends = np.append(0, np.cumsum(keep))
     optional = {name: None if getattr(users, name) is None else getattr(users, name)[keep]
-                for name in ("history_features", "history_times")}
+                for name in ("history_features", "history_times", "history_dwell")}
     return dataclasses.replace(users, history_ids=users.history_ids[keep],
                                history_splits=ends[users.history_splits], **optional)
 
 
-def _request(users, original, uses_time):
+def _request(users, original, uses_time, uses_dwell):
     histories = users.histories(0, users.num_users, max(1, np.diff(users.history_splits).max()))
     ids = histories.item_rows[:, :, 0]
     request = {"history": original[np.where(ids < len(original), ids, 0)]}
@@ -73,4 +74,6 @@ def _request(users, original, uses_time):
         request["timestamps"] = np.zeros(ids.shape, np.int64)
         request["timestamps"][histories.mask] = users.history_times
         request["request_time"] = users.request_times.astype(np.int64)
+    if uses_dwell:
+        request["dwell"] = histories.dwell
     return request

@@ -29,8 +29,8 @@ def by_maximum(positions: np.ndarray, scores: np.ndarray, k: int):
 def by_quota(positions: np.ndarray, scores: np.ndarray, weights: np.ndarray, k: int, floor: float = FLOOR):
     """k items of which each intent brings its share, so that the heaviest does not fill the list alone.
 
-    Intents choose one after the other, the heaviest first, each the best items of its list that are not chosen yet. What
-    is left over where a list is too short goes to the rest by maximum score.
+    Intents choose one after the other, the heaviest first, each the best items of its list that are not chosen yet.
+    What is left over where a list is too short goes to the rest by maximum score.
 
     Args:
       positions: int64 [B,K,n].

@@ -19,10 +19,11 @@ from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving.candidates import Candidates, encode_candidates
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index
+from clrec_tf.serving.intents import concatenated, default_count, served
 from clrec_tf.serving.saved_model import UserTower, foreign_ops
 from clrec_tf.serving.tuning import build_index, recall_at_k
 
-PARITY = 1e-5  # largest difference between a loaded and a live user vector
+PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     """Publishes a new version atomically.
 
     Args:
-      model: a `CLRec` with trained weights.
+      model: a `CLRec`, or of its interface, with trained weights.
       schema: of its data.
       catalogue: of its data.
       users: held-out users, on whom parity and recall are measured.
@@ -63,9 +64,11 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     folder = os.path.join(export_dir, str(_version(export_dir, config.export_version)))
     encoder = Encoder(model, facts.max_history)
     candidates = encode_candidates(encoder, catalogue)
-    held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, config.export_users)
+    held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
+                              config.export_users)
+    queries = held_out.intents.heaviest(default_count(model.num_intents)).queries()
     k = min(config.recall_k, len(candidates.items))
-    index = build_index(config.index, candidates.compared, held_out.vectors, k, config.target_recall,
+    index = build_index(config.index, candidates.compared, queries, k, config.target_recall,
                         model.similarity == "cosine")
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
         _write(temporary, model, candidates, schema, index, facts)
@@ -73,8 +76,9 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         bundle_lib.write_manifest(temporary, dict(
             version=int(os.path.basename(folder)), created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
-            items=len(candidates.items), dimension=int(candidates.items.shape[1]), similarity=model.similarity,
-            max_history=facts.max_history, uses_time=model.uses_time, titles=candidates.titles is not None,
+            items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
+            max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
+            intents=model.num_intents, titles=candidates.titles is not None,
             index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=measured,
             run_config=facts.run_config))
         bundle_lib.load_bundle(temporary)
@@ -114,14 +118,15 @@ def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_r
     if foreign:
         raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
     predict = tf.saved_model.load(folder).signatures["serving_default"]
-    served = np.concatenate([predict(**{name: tf.constant(value) for name, value in request.items()})[
-        "user_vectors"].numpy()[:, 0] for request in held_out.requests])
-    difference = float(np.abs(served - held_out.vectors).max())
+    users, count, width = held_out.intents.vectors.shape
+    intents = concatenated([served(predict, request, count, count) for request in held_out.requests], count, width)
+    pairs = zip(*(dataclasses.astuple(part.by_number()) for part in (intents, held_out.intents)))
+    difference = float(np.max([np.abs(mine - live).max() for mine, live in pairs]))
     if not difference <= PARITY:  # NaN compares false
-        raise DataError(f"loaded and live user vectors of {len(served)} users differ by up to {difference}, more than "
+        raise DataError(f"loaded and live user vectors of {users} users differ by up to {difference}, more than "
                         f"{PARITY}: the model cannot be exported as it is")
     index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
-    recall = recall_at_k(index, candidates.compared, served, k)
+    recall = recall_at_k(index, candidates.compared, intents.heaviest(default_count(count)).queries(), k)
     if recall < target_recall:
         raise DataError(f"the index as loaded has recall@{k} = {recall:.4f}, --target_recall={target_recall} is asked")
-    return {"users": len(served), "parity_difference": difference, "recall": recall, "recall_k": k}
+    return {"users": users, "parity_difference": difference, "recall": recall, "recall_k": k}

@@ -12,8 +12,17 @@ Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
     retrieve         the same + k [] int32, exclude [B,E]                  ->  ids [B,k], scores [B,k]
     encode_items     ids [N]                                               ->  vectors [N,d], known [N]
 
-The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time.
+The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
+with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a
+user's heaviest ones count, K in 1..H, and says which they are::
+
+    serving_default  the same + intents [] int32  ->  user_vectors [B,K,d], weights [B,K], intents [B,K] int32
+    retrieve         the same + intents [] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
+
+There `retrieve` gives an item the highest of the scores that the K intents give it, and names that intent, −1 where no
+item is left. Weights sum to 1 over all H intents. Those of a history without a known item are all 1/H.
 """
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -23,13 +32,15 @@ from clrec_tf.serving.candidates import Candidates
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
 PADDING = {"int": -1, "string": ""}
+_UNKNOWN_DWELL = -1
+_SAME = 1e-6  # part of a vector's norm that two computations of it may differ by
 
 
 class UserTower(tf.Module):
     """The query tower f and exact search over the catalogue.
 
     Args:
-      model: a `CLRec`; its click and user encoders are shared, not copied.
+      model: a `CLRec` or of its interface; what its query tower reads is shared, not copied.
       candidates: the encoded catalogue.
       id_type: "int" or "string", of original ids.
       max_history: T, most recent known clicks used.
@@ -41,19 +52,19 @@ class UserTower(tf.Module):
                  checkpoint_hash: str):
         super().__init__(name="user_tower")
         # A method, not the model: what is tracked is saved, and the item tables must stay behind.
-        self._user_vectors = model.user_vectors
-        self.encoder_variables = [*model.click_encoder.variables, *model.user_encoder.variables]
-        self.uses_time, self.max_history, self.id_type = model.uses_time, max_history, id_type
+        self._user_intents = model.user_intents
+        self.encoder_variables = model.query_variables
+        self.uses_time, self.uses_dwell, self.num_intents = model.uses_time, model.uses_dwell, model.num_intents
+        self.max_history, self.id_type = max_history, id_type
         self.id_dtype = tf.int64 if id_type == "int" else tf.string
         self.checkpoint_hash = tf.Variable(checkpoint_hash, trainable=False, name="checkpoint_hash")
         self.items = tf.Variable(candidates.items, trainable=False, name="items")
-        # ⟨f, g⟩ times the scale is what φ compares: 1/|g| for the cosine, which saves a second matrix. Only where the
-        # candidate tower is another than the histories' is there one.
-        self.scored_items, norms = self.items, tf.norm(candidates.items, axis=1)
-        if not model.candidate_features:
+        # ⟨f, g⟩ times the scale is what φ compares: 1/|g| for the cosine, which saves a second matrix. There is one
+        # only where histories read something else than candidates.
+        self.scored_items, scales = self.items, scales_between(candidates.items, candidates.compared)
+        if scales is None:
             self.scored_items = tf.Variable(candidates.compared, trainable=False, name="scored_items")
-            norms = tf.norm(candidates.compared, axis=1)
-        scales = tf.math.divide_no_nan(tf.norm(candidates.compared, axis=1), norms)
+            scales = np.ones(len(candidates.compared), np.float32)
         self.item_scales = tf.Variable(scales, trainable=False, name="item_scales")
         self.original_ids = tf.Variable(tf.constant(candidates.original_ids, self.id_dtype), trainable=False,
                                         name="original_ids")
@@ -66,8 +77,16 @@ class UserTower(tf.Module):
         """Original ids of any shape -> int64 row of each in the item matrix; −1 where unknown."""
         return self.table.lookup(tf.strings.as_string(ids) if self.id_type == "int" else ids)
 
-    def encode_users(self, history, timestamps=None, request_time=None):
-        """history [B,L], timestamps [B,L] and request_time [B] seconds -> user vectors [B,d]."""
+    def encode_users(self, history, timestamps=None, request_time=None, dwell=None):
+        """All intents of users, the heaviest first.
+
+        Args:
+          history: [B,L] ids.
+          timestamps, request_time, dwell: [B,L], [B] and [B,L] seconds, where the model uses them.
+
+        Returns:
+          (vectors [B,H,d], weights [B,H], numbers [B,H] int32).
+        """
         positions = self.positions(history)
         known = positions >= 0
         # The width is T whatever L is, so a result cannot depend on how far a batch was padded.
@@ -77,31 +96,47 @@ class UserTower(tf.Module):
         items = tf.gather(self.items, recent(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
         gaps = None
         if self.uses_time:
-            same_shape = tf.debugging.assert_equal(tf.shape(timestamps), tf.shape(history),
-                                                   "timestamps and history differ in shape")
-            with tf.control_dependencies([same_shape]):
-                request, timestamps = request_time[:, None], tf.identity(timestamps)
+            request, timestamps = request_time[:, None], _like(history, timestamps, "timestamps")
             gaps = recent(tf.where((timestamps > 0) & (request > 0), time_gap(request, timestamps),
                                    tf.constant(UNKNOWN_GAP, tf.int64)), UNKNOWN_GAP)
-        users = self._user_vectors(items, mask, gaps)
-        return tf.where(tf.reduce_any(mask, axis=1, keepdims=True), users, tf.zeros_like(users))
+        if self.uses_dwell:
+            dwell = recent(tf.maximum(_like(history, dwell, "dwell"), _UNKNOWN_DWELL), _UNKNOWN_DWELL)
+        vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
+        known = tf.reduce_any(mask, axis=1, keepdims=True)
+        return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
+                tf.where(known, weights, tf.fill(tf.shape(weights), 1 / self.num_intents)),
+                tf.where(known, numbers, tf.range(self.num_intents)[None]))
 
-    def predict(self, history, timestamps=None, request_time=None):
-        """`serving_default`; one vector per user with weight 1."""
-        users = self.encode_users(history, timestamps, request_time)
-        return {"user_vectors": users[:, None, :], "weights": tf.ones_like(users[:, :1])}
+    def _heaviest(self, intents, **history):
+        """`encode_users`, K of the intents; all where `intents` is None, as it is where the model has one."""
+        if intents is None:
+            return self.encode_users(**history)
+        checks = [tf.debugging.assert_positive(intents, "intents must be at least 1"),
+                  tf.debugging.assert_less_equal(
+                      intents, self.num_intents, f"intents must be at most {self.num_intents}, all that the model has")]
+        with tf.control_dependencies(checks):
+            intents = tf.identity(intents)
+        return tuple(part[:, :intents] for part in self.encode_users(**history))
 
-    def retrieve(self, history, k, exclude, timestamps=None, request_time=None):
+    def predict(self, intents=None, **history):
+        """`serving_default`."""
+        vectors, weights, numbers = self._heaviest(intents, **history)
+        result = {"user_vectors": vectors, "weights": weights}
+        return result if intents is None else result | {"intents": numbers}
+
+    def retrieve(self, k, exclude, intents=None, **history):
         """`retrieve`: the k items of highest score, the more popular first among equals, by exact search.
 
-        Takes B·V·4 bytes for the scores. Where fewer than k candidates remain, ids end in "" or −1 and scores in −inf.
+        Takes B·K·V·4 bytes for the scores. Where fewer than k candidates remain, ids end in "" or −1, scores in −inf.
         """
         checks = [tf.debugging.assert_positive(k, "k must be at least 1"),
                   tf.debugging.assert_less_equal(k, MAX_RETRIEVED, f"k must be at most {MAX_RETRIEVED}")]
         with tf.control_dependencies(checks):  # or top_k may run first, and fail with words of its own
             k = tf.identity(k)
-        users = self.encode_users(history, timestamps, request_time)
-        scores = tf.matmul(users, self.scored_items, transpose_b=True) * self.item_scales
+        users, _, numbers = self._heaviest(intents, **history)
+        of_intents = tf.matmul(tf.reshape(users, [-1, users.shape[2]]), self.scored_items, transpose_b=True)
+        of_intents = tf.reshape(of_intents * self.item_scales, [tf.shape(users)[0], -1, self.items.shape[0]])
+        scores = tf.reduce_max(of_intents, axis=1)
         excluded = self.positions(exclude)
         places = tf.where(excluded >= 0)  # [M,2]: user, column
         places = tf.stack([places[:, 0], tf.gather_nd(excluded, places)], axis=1)
@@ -109,10 +144,16 @@ class UserTower(tf.Module):
         # Equal scores come in the order of rows (which top_k guarantees), which is that of popularity.
         scores, rows = tf.math.top_k(scores, tf.minimum(k, self.items.shape[0]))
         padding = tf.constant(PADDING[self.id_type], self.id_dtype)
-        ids = tf.where(tf.math.is_inf(scores), padding, tf.gather(self.original_ids, rows))
+        none = tf.math.is_inf(scores)
+        ids = tf.where(none, padding, tf.gather(self.original_ids, rows))
         missing = [[0, 0], [0, k - tf.shape(scores)[1]]]
-        return {"ids": tf.pad(ids, missing, constant_values=padding),
-                "scores": tf.pad(scores, missing, constant_values=float("-inf"))}
+        result = {"ids": tf.pad(ids, missing, constant_values=padding),
+                  "scores": tf.pad(scores, missing, constant_values=float("-inf"))}
+        if intents is not None:
+            columns = tf.argmax(tf.gather(of_intents, rows, axis=2, batch_dims=1), axis=1)
+            brought = tf.where(none, -1, tf.gather(numbers, columns, batch_dims=1))
+            result["intents"] = tf.pad(brought, missing, constant_values=-1)
+        return result
 
     def encode_items(self, ids):
         """`encode_items`: vectors as φ compares them, zeros where an id is unknown."""
@@ -127,6 +168,10 @@ class UserTower(tf.Module):
         if self.uses_time:
             user["timestamps"] = tf.TensorSpec([None, None], tf.int64, "timestamps")
             user["request_time"] = tf.TensorSpec([None], tf.int64, "request_time")
+        if self.uses_dwell:
+            user["dwell"] = tf.TensorSpec([None, None], tf.int64, "dwell")
+        if self.num_intents > 1:
+            user["intents"] = tf.TensorSpec([], tf.int32, "intents")
         search = dict(k=tf.TensorSpec([], tf.int32, "k"), exclude=tf.TensorSpec([None, None], self.id_dtype, "exclude"))
         signatures = {
             "serving_default": tf.function(self.predict).get_concrete_function(**user),
@@ -134,6 +179,23 @@ class UserTower(tf.Module):
             "encode_items": tf.function(self.encode_items).get_concrete_function(
                 ids=tf.TensorSpec([None], self.id_dtype, "ids"))}
         tf.saved_model.save(self, folder, signatures)
+
+
+def scales_between(items: np.ndarray, compared: np.ndarray):
+    """Factors [V] that make rows of `items` [V,W] those of `compared` [V,d]; None where there are none."""
+    if items.shape != compared.shape:
+        return None
+    norms = np.linalg.norm(compared, axis=1)
+    scales = norms / np.maximum(np.linalg.norm(items, axis=1), np.finfo(np.float32).tiny)
+    apart = np.abs(items * scales[:, None] - compared).max(axis=1)
+    return scales if np.all(apart <= _SAME * norms) else None
+
+
+def _like(history, seconds, name):
+    """`seconds`, checked to have the shape of the history."""
+    same = tf.debugging.assert_equal(tf.shape(seconds), tf.shape(history), f"{name} and history differ in shape")
+    with tf.control_dependencies([same]):
+        return tf.identity(seconds)
 
 
 def foreign_ops(saved_model_file: str) -> list[str]:

@@ -25,17 +25,25 @@ def show(config: Config) -> str:
     known = (user.history_ids > 0) & (user.history_ids <= schema.num_items)
     times = None if user.history_times is None else user.history_times[known].tolist()
     request_time = None if user.request_times is None else int(user.request_times[0])
-    request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time)
-    retrieved = Retriever(bundle, config.retrieve.k, config.evaluate.filter_seen)([request])[0][0].entries()
+    dwell = None if user.history_dwell is None else user.history_dwell[known].tolist()
+    request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time, dwell)
+    settings = config.retrieve
+    retriever = Retriever(bundle, settings.k, config.evaluate.filter_seen, settings.intents, settings.merge)
+    retrieved = retriever([request])[0][0]
     titles = dict(zip(map(_plain, catalogue.original_ids), catalogue.titles if catalogue.titles is not None else []))
     next_item = int(user.next_clicks[0])
     target = _plain(catalogue.original_ids[next_item - 1]) if 0 < next_item <= schema.num_items else None
     lines = [f"history of user {request.user_id}, latest {min(SHOWN_HISTORY, len(history))} of {len(history)} clicks:"]
     lines += [f"    {_named(item, titles)}" for item in request.history[-SHOWN_HISTORY:]]
-    lines += [f"clicked next: {_named(target, titles) if target is not None else 'an item outside the vocabulary'}",
-              f"retrieved, top {config.retrieve.k}:"]
-    lines += [f"    {score:.3f}  {_named(item, titles)}{'   <- clicked next' if item == target else ''}"
-              for item, score in zip(retrieved["ids"], retrieved["scores"])]
+    lines += [f"clicked next: {_named(target, titles) if target is not None else 'an item outside the vocabulary'}"]
+    if retrieved.weights is not None:
+        weights = ", ".join(f"{intent} ({weight:.3f})" for intent, weight in retrieved.weights.items())
+        lines += [f"intents searched, with their weights: {weights}"]
+    lines += [f"retrieved, top {settings.k}:"]
+    brought = [""] * len(retrieved.ids) if retrieved.intents is None else [
+        f"intent {intent:<4d}" for intent in retrieved.intents]
+    lines += [f"    {score:.3f}  {intent}{_named(item, titles)}{'   <- clicked next' if item == target else ''}"
+              for item, score, intent in zip(retrieved.ids, retrieved.scores, brought)]
     text = "\n".join(lines)
     print(text)
     return text

@@ -8,7 +8,7 @@ import polars as pl
 from clrec_tf.errors import DataError
 
 MAX_CLICKS = 100_000  # of one history; more is taken for a mistake
-_FIELDS = ("user_id", "history", "timestamps", "request_time")
+_FIELDS = ("user_id", "history", "timestamps", "request_time", "dwell")
 _PARQUET_ROWS = 65_536
 
 
@@ -21,18 +21,20 @@ class UserRequest:
       history: original item ids, oldest first, of the catalogue's type.
       timestamps: seconds of each click, ≤ 0 for unknown, or None.
       request_time: seconds, or None.
+      dwell: seconds that the user stayed at each click, < 0 for unknown, or None.
     """
     user_id: Optional[Union[int, str]]
     history: list
     timestamps: Optional[list[int]] = None
     request_time: Optional[int] = None
+    dwell: Optional[list[int]] = None
 
 
 def parse_request(value, id_type: str, where: str) -> UserRequest:
     """Checks one user.
 
     Args:
-      value: a list of item ids, or a dict with `history` and optionally `user_id`, `timestamps`, `request_time`.
+      value: a list of item ids, or a dict with `history` and optionally the other attributes of `UserRequest`.
       id_type: "int" or "string", of original item ids.
       where: named in errors, such as "standard input, line 3".
 
@@ -52,19 +54,26 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
     if user_id is not None and not (_is_int(user_id) or _is_text(user_id)):
         raise DataError(f"{where}: user_id {user_id!r} must be an integer or a string")
     history = [_item(item, id_type, where) for item in history]
-    timestamps, request_time = value.get("timestamps"), value.get("request_time")
+    request_time = value.get("request_time")
     if request_time is not None and not _is_int(request_time):
         raise DataError(f"{where}: request_time {request_time!r} must be an integer, in seconds")
-    if timestamps is not None:
-        if not isinstance(timestamps, list) or len(timestamps) != len(history):
-            raise DataError(f"{where}: timestamps must be a list as long as the history, {len(history)}")
-        for time in timestamps:
-            if time is not None and not _is_int(time):
-                raise DataError(f"{where}: time stamp {time!r} must be an integer, in seconds, or null where unknown")
-        if request_time is None:
-            raise DataError(f"{where} has timestamps but no request_time, without which they say nothing: add it")
-        timestamps = [time or 0 for time in timestamps]
-    return UserRequest(user_id, history, timestamps, request_time)
+    timestamps = _seconds(value, "timestamps", "time stamp", 0, where)
+    if timestamps is not None and request_time is None:
+        raise DataError(f"{where} has timestamps but no request_time, without which they say nothing: add it")
+    return UserRequest(user_id, history, timestamps, request_time, _seconds(value, "dwell", "dwell time", -1, where))
+
+
+def _seconds(value, name, one, unknown, where):
+    """The list `name` of seconds, one per click, null become `unknown`; None where it is missing."""
+    seconds, length = value.get(name), len(value["history"])
+    if seconds is None:
+        return None
+    if not isinstance(seconds, list) or len(seconds) != length:
+        raise DataError(f"{where}: {name} must be a list as long as the history, {length}")
+    for second in seconds:
+        if second is not None and not _is_int(second):
+            raise DataError(f"{where}: {one} {second!r} must be an integer, in seconds, or null where unknown")
+    return [unknown if second is None else second for second in seconds]
 
 
 def read_json_lines(lines: Iterable[bytes], id_type: str, source: str) -> Iterator[UserRequest]:

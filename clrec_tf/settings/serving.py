@@ -39,9 +39,15 @@ class RetrieveConfig(Section):
         "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
     k: int = setting(10, "Items retrieved per user.", lower=1, upper=10_000)
     exclude_seen: bool = setting(False, "Leave the history's items out of the result.")
+    intents: int = setting(0, "Intents K that a user is searched with, the heaviest ones (0: 4, or all if the model "
+                              "has fewer).", lower=0)
+    merge: str = setting("maximum",
+        "How the intents' lists become one. maximum: the items of highest score, whichever intent they are from. "
+        "quota: each intent brings its share, in proportion to the weights and at least a tenth.",
+        choices=("maximum", "quota"))
     users: str = setting("",
         "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if known, "
-        "`timestamps` and `request_time` in seconds.")
+        "`timestamps`, `request_time` and `dwell` in seconds.")
     output: str = setting("", "File for bulk results, .parquet or .jsonl.")
     embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.")
     retrieve_batch: int = setting(512, "Users searched at once in bulk retrieval.", lower=1)
