@@ -19,14 +19,23 @@ SMALL_TRAIN = dict(batch_size=16, target_mode="sliding", shuffle_shards=2, epoch
 
 
 def click_log(seed: int = 0, users: int = USERS, items: int = ITEMS) -> str:
-    """A random log in which an item is usually followed by the next one (modulo `items`): a planted successor."""
-    rng, lines = np.random.default_rng(seed), ["user_id,item_id,timestamp,category"]
+    """A random log in which an item is usually followed by the next one (modulo `items`): a planted successor.
+
+    The dwell time is a function of the time stamp, `stayed`.
+    """
+    rng, lines = np.random.default_rng(seed), ["user_id,item_id,timestamp,category,stayed"]
     for user in range(users):
         item = rng.integers(items)
         for click in range(rng.integers(7, 14)):
-            lines.append(f"{user},{item + 1},{1_600_000_000 + 400 * click + user},c{item % 3}")
+            second = 1_600_000_000 + 400 * click + user
+            lines.append(f"{user},{item + 1},{second},c{item % 3},{stayed(second)}")
             item = (item + 1) % items if rng.random() < 0.9 else rng.integers(items)
     return "\n".join(lines) + "\n"
+
+
+def stayed(second: int) -> int:
+    """Seconds that the user of `click_log` stays with what was clicked at `second`; −1, unknown, at every seventh."""
+    return -1 if second % 7 == 0 else second * 7919 % 600
 
 
 def prepared(folder: pathlib.Path, **settings) -> str:

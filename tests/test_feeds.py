@@ -19,7 +19,7 @@ T, DROPOUT = 6, 0.3
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    return small_run.prepared(tmp_path_factory.mktemp("training"))
+    return small_run.prepared(tmp_path_factory.mktemp("training"), dwell_column="stayed")
 
 
 class Reader:
