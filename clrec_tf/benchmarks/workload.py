@@ -9,6 +9,7 @@ from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.models.build import build_model
 from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.models.row_losses import RowLosses
 from clrec_tf.models.sampled_variants import SampledSoftmax
 from clrec_tf.negatives.alias_sampler import AliasSampler
 from clrec_tf.training.feeds import open_iterator
@@ -99,7 +100,7 @@ def in_turn(stacked: dict) -> tf.data.Iterator:
     return iter(dataset.with_options(options))
 
 
-class HistoryOnly(tf.Module):
+class HistoryOnly(RowLosses):
     """A loss of the histories alone, to tell apart what they cost: no target is read, and there are no negatives."""
 
     states, health_names = {}, ()

@@ -20,3 +20,45 @@ def apply_layers(layers: tf.keras.Sequential, inputs: tf.Tensor, dtype: tf.DType
         inputs = tf.cast(tf.matmul(tf.cast(inputs, dtype), tf.cast(layer.kernel, dtype)), tf.float32)
         inputs = layer.activation(tf.nn.bias_add(inputs, layer.bias) if layer.use_bias else inputs)
     return inputs
+
+
+class JoinedMlp(tf.keras.layers.Layer):
+    """Dense(hidden, tanh) -> Dense(units) of inputs side by side, which need not be laid out side by side.
+
+    The first product of a concatenation is the sum of its parts' products; so what few rows share (a position, an
+    intent's bias vector) is multiplied once and added to all.
+
+    Args:
+      widths: of the parts.
+      hidden: width of the hidden layer.
+      units: width of the result.
+      name: of the layer.
+      product_dtype: of the products, see `apply_layers`.
+    """
+
+    def __init__(self, widths, hidden, units, name, product_dtype=tf.float32):
+        super().__init__(name=name)
+        self.widths, self._product_dtype = tuple(widths), product_dtype
+        glorot = tf.keras.initializers.GlorotNormal
+        self.first_kernel = self.add_weight(name="first_kernel", shape=(sum(widths), hidden), initializer=glorot())
+        self.first_bias = self.add_weight(name="first_bias", shape=(hidden,), initializer="zeros")
+        self.last_kernel = self.add_weight(name="last_kernel", shape=(hidden, units), initializer=glorot())
+        self.last_bias = self.add_weight(name="last_bias", shape=(units,), initializer="zeros")
+
+    def part(self, number, inputs):
+        """A part's share of the hidden layer: [N, widths[number]] -> [N, hidden]."""
+        begin = sum(self.widths[:number])
+        return self._product(inputs, self.first_kernel[begin:begin + self.widths[number]])
+
+    def finish(self, hidden):
+        """The sum of all parts' shares [N, hidden] -> [N, units]."""
+        activated = tf.tanh(tf.nn.bias_add(hidden, self.first_bias))
+        return tf.nn.bias_add(self._product(activated, self.last_kernel), self.last_bias)
+
+    def call(self, inputs):
+        """Inputs side by side: [N, Σ widths] -> [N, units]."""
+        return self.finish(self._product(inputs, self.first_kernel))
+
+    def _product(self, inputs, kernel):
+        dtype = self._product_dtype
+        return tf.cast(tf.matmul(tf.cast(inputs, dtype), tf.cast(kernel, dtype)), tf.float32)

@@ -63,9 +63,7 @@ class ItemEncoder(tf.keras.layers.Layer):
             self.projection.build((None, sum(widths)))
         self.content, self.content_encoder = None, None
         if content is not None:
-            self.content = self.add_weight(
-                name="content", shape=content.shape, trainable=False,
-                initializer=lambda shape, dtype, **kwargs: _content_rows(content, shape, dtype, **kwargs))
+            self.content = content_table(self, content)
             hidden = [new_dense(content_hidden, activation="relu")] if content_hidden else []
             self.content_encoder = tf.keras.Sequential(hidden + [new_dense(dim)], name="content_encoder")
             self.content_encoder.build((None, content.shape[1]))
@@ -96,7 +94,7 @@ class ItemEncoder(tf.keras.layers.Layer):
         if self.features:
             parts, column = [], 1
             for feature, table in zip(self.features, self.feature_tables):
-                parts.append(self._feature(table, rows[:, column:column + feature.width]))
+                parts.append(feature_vectors(table, rows[:, column:column + feature.width]))
                 column += feature.width
             joined = tf.concat(parts, axis=1)
             encoded += self.projection(joined) if self.projection else joined
@@ -106,13 +104,21 @@ class ItemEncoder(tf.keras.layers.Layer):
             encoded += known * dense.apply_layers(self.content_encoder, content, self.product_dtype)
         return encoded
 
-    def _feature(self, table, values):
-        """Masked mean over an item's values: [U,W] -> [U, width of the slot]."""
-        vectors = table(values)
-        if values.shape[1] == 1:
-            return tf.squeeze(vectors, axis=1)
-        present = tf.reduce_sum(tf.cast(values != 0, vectors.dtype), axis=1, keepdims=True)
-        return tf.math.divide_no_nan(tf.reduce_sum(vectors, axis=1), present)
+
+def feature_vectors(table, values: tf.Tensor) -> tf.Tensor:
+    """Masked mean over an item's values of a feature: [U,W] -> [U, width of the table]; zeros where it has none."""
+    vectors = table(values)
+    if values.shape[1] == 1:
+        return tf.squeeze(vectors, axis=1)
+    present = tf.reduce_sum(tf.cast(values != 0, vectors.dtype), axis=1, keepdims=True)
+    return tf.math.divide_no_nan(tf.reduce_sum(vectors, axis=1), present)
+
+
+def content_table(layer, content):
+    """A layer's variable of dense vectors [item_rows, width] by item id, not trained; each shard is given its part."""
+    return layer.add_weight(
+        name="content", shape=content.shape, trainable=False,
+        initializer=lambda shape, dtype, **kwargs: _content_rows(content, shape, dtype, **kwargs))
 
 
 def _content_rows(content, shape, dtype, partition_shape=None, partition_offset=None):

@@ -13,6 +13,7 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
 """
 import dataclasses
 import math
+from typing import Any
 from typing import Optional
 
 import tensorflow as tf
@@ -33,6 +34,7 @@ class Encoded:
       distinct_ids: [U] int64, theirs.
       counts: [U] int32, how often each stands among them.
       queued: [N] int32, where each candidate's vector is in `distinct`.
+      intents: of Multi-CLRec, see ``multi_clrec``.
     """
     users: tf.Tensor
     positives: tf.Tensor
@@ -40,6 +42,7 @@ class Encoded:
     distinct_ids: Optional[tf.Tensor] = None
     counts: Optional[tf.Tensor] = None
     queued: Optional[tf.Tensor] = None
+    intents: Any = None
 
 
 class CLRec(tf.keras.Model):
@@ -55,8 +58,9 @@ class CLRec(tf.keras.Model):
         candidate tower is the id table alone.
     """
 
-    def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature, candidate_features=True):
-        super().__init__(name="clrec")
+    def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature, candidate_features=True,
+                 name="clrec"):
+        super().__init__(name=name)
         self.candidate_features = candidate_features
         self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
         self.similarity, self.temperature = similarity, temperature
@@ -135,19 +139,28 @@ class CLRec(tf.keras.Model):
         if self.candidate_features:
             # The candidates come first, so their distinct items are the first of all distinct ones.
             distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
-            items = self.item_encoder.encode_distinct(distinct)
-            targets, users = self._encode_rows(items, inverse[-batch_size * (1 + length):], batch)
+            items = self._history_items(distinct)
+            targets, users, intents = self._encode_rows(items, inverse[-batch_size * (1 + length):], batch)
         else:
             distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
             items = self.item_encoder.ids.rows_of(distinct[:, 0])
-            targets, users = tf.gather(items, inverse[-batch_size:]), self._encode_users(clicks, batch)
+            targets, users, intents = tf.gather(items, inverse[-batch_size:]), self._encode_users(clicks, batch), None
         positives = self.score_vectors(targets)
         if candidate_rows is None:
-            return Encoded(users, positives)
+            return Encoded(users, positives, intents=intents)
         queued = inverse[:tf.shape(candidate_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
-        return Encoded(users, positives, self.score_vectors(items[:tf.size(counts)]), distinct[:tf.size(counts), 0],
-                       counts, queued)
+        vectors = self.score_vectors(items[:tf.size(counts), :self.item_encoder.dim])
+        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, intents)
+
+    def auxiliary_losses(self, encoded, batch):
+        """What the model adds to the loss of each row, whatever the loss: here nothing."""
+        del encoded, batch
+        return 0.0
+
+    def _history_items(self, rows):
+        """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
+        return self.item_encoder.encode_distinct(rows)
 
     def _encode_users(self, clicks, batch):
         """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
@@ -157,7 +170,7 @@ class CLRec(tf.keras.Model):
         return self._encode_rows(items, tf.concat([no_targets, inverse], 0), batch)[1]
 
     def _encode_rows(self, items, places, batch):
-        """Targets g(y) [B,D] and users f(x) [B,D]; `places` [B+B·T]: where targets and clicks are among `items`."""
+        """Targets g(y) [B,D], users f(x) [B,D] and their intents; `places` [B+B·T]: where targets and clicks are."""
         batch_size, length = batch["history"].shape[:2]
         mask, gaps = tf.sequence_mask(batch["length"], length), batch.get("time_gap")
         if isinstance(self.user_encoder, MeanUserEncoder):
@@ -165,6 +178,7 @@ class CLRec(tf.keras.Model):
             sums = tf.concat([tf.range(batch_size), tf.repeat(tf.range(batch_size, 2 * batch_size), length)], axis=0)
             targets, item_sums = tf.split(tf.sparse.segment_sum(items, places, sums, 2 * batch_size), 2)
             users = self.user_encoder.of_sums(self.click_encoder.sums(item_sums, mask, gaps), mask)
-            return targets, self.score_vectors(users)
+            return targets, self.score_vectors(users), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
-        return targets, self.user_vectors(tf.reshape(history, [batch_size, length, self.item_encoder.dim]), mask, gaps)
+        history = tf.reshape(history, [batch_size, length, self.item_encoder.dim])
+        return targets, self.user_vectors(history, mask, gaps), None

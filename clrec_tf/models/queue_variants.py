@@ -11,12 +11,13 @@ import tensorflow as tf
 
 from clrec_tf.losses import contrastive
 from clrec_tf.losses.sampled import corrected_logits
+from clrec_tf.models.row_losses import RowLosses
 from clrec_tf.negatives.constants import in_memory
 from clrec_tf.negatives.fifo_queue import FifoQueue
 from clrec_tf.negatives.fifo_queue import duplicate_rate
 
 
-class _Variant(tf.Module):
+class _Variant(RowLosses):
     """Shared parts: the loss, the queue's fields, and its health.
 
     Args:

@@ -12,10 +12,11 @@ from clrec_tf.losses import ipw
 from clrec_tf.losses.sampled import corrected_logits
 from clrec_tf.losses.sampled import negative_sampling_loss
 from clrec_tf.models.queue_variants import counted_logits
+from clrec_tf.models.row_losses import RowLosses
 from clrec_tf.negatives.constants import in_memory
 
 
-class _Compared(tf.Module):
+class _Compared(RowLosses):
     """Shared parts.
 
     Args:
@@ -47,6 +48,15 @@ class _Compared(tf.Module):
         del handles
         return {}
 
+    def losses(self, batch, handles):
+        """Batch -> [B]."""
+        encoded, losses = self._compare(batch, handles)
+        return losses + self.model.auxiliary_losses(encoded, batch)
+
+    def _compare(self, batch, handles):
+        """The encoded batch, and each row's loss [B]."""
+        raise NotImplementedError
+
     def _sampled(self, handles, shape):
         """Item ids [shape] drawn by the sampler."""
         return 1 + self.sampler.sample(handles["sampler"], shape)
@@ -62,11 +72,10 @@ class _Compared(tf.Module):
 class FullSoftmax(_Compared):
     """−log softmax over all items: maximum likelihood, e^φ ∝ p(y|x). Costs an encoding of all items per step."""
 
-    def losses(self, batch, handles):
-        """Batch -> [B]."""
+    def _compare(self, batch, handles):
         encoded = self.model.encode(batch, handles["rows"][1:])
         logits = self._logits(handles, encoded.users, encoded.distinct)
-        return contrastive.contrastive_loss(self._positive_logits(encoded), logits, bound=self.model.logit_bound)
+        return encoded, contrastive.contrastive_loss(self._positive_logits(encoded), logits, bound=self.model.logit_bound)
 
 
 class SampledSoftmax(_Compared):
@@ -90,12 +99,11 @@ class SampledSoftmax(_Compared):
         """Beside those of all, the sampler's distribution."""
         return {**super().handles(), "log_q": self._log_q()}
 
-    def losses(self, batch, handles):
-        """Batch -> [B]."""
+    def _compare(self, batch, handles):
         ids = self._sampled(handles, [self.num_negatives])
         encoded = self.model.encode(batch, tf.gather(handles["rows"], ids))
         positives = corrected_logits(self._positive_logits(encoded), tf.gather(handles["log_q"], batch["target"][:, 0]))
-        return contrastive.contrastive_loss(
+        return encoded, contrastive.contrastive_loss(
             positives, positives[:, None], counted_logits(functools.partial(self._logits, handles), encoded),
             bound=self.model.logit_bound + self._spread)
 
@@ -107,8 +115,7 @@ class TfDefaultSampledSoftmax(_Compared):
     """`tf.nn.sampled_softmax_loss` with its defaults: log-uniform ids (rank of training count), unique, accidental
     hits removed, expected counts as correction. The same loss over two towers, which that function cannot take."""
 
-    def losses(self, batch, handles):
-        """Batch -> [B]."""
+    def _compare(self, batch, handles):
         size = handles["rows"].shape[0] - 1
         targets = tf.maximum(batch["target"][:, :1] - 1, 0)  # the sampler refuses a row of weight 0 that has none
         sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
@@ -117,7 +124,7 @@ class TfDefaultSampledSoftmax(_Compared):
         positives = corrected_logits(self._positive_logits(encoded), tf.math.log(true_counts[:, 0]))
         negatives = corrected_logits(self._logits(handles, encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
         keep = contrastive.mask_logits(targets != sampled[None, :])
-        return contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
+        return encoded, contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
 
 
 class NegativeSampling(_Compared):
@@ -130,8 +137,7 @@ class NegativeSampling(_Compared):
         super().__init__(model, rows, sampler, num_negatives, local_constant)
         self.shared = shared
 
-    def losses(self, batch, handles):
-        """Batch -> [B]."""
+    def _compare(self, batch, handles):
         batch_size, count = batch["target"].shape[0], self.num_negatives
         ids = self._sampled(handles, [count if self.shared else batch_size * count])
         encoded = self.model.encode(batch, tf.gather(handles["rows"], ids))
@@ -142,10 +148,10 @@ class NegativeSampling(_Compared):
             items = tf.reshape(items, [batch_size, count, items.shape[1]])
             negatives = tf.linalg.matvec(tf.cast(items, tf.float32),
                                          tf.cast(encoded.users, tf.float32) / self.model.temperature)
-        return negative_sampling_loss(self._positive_logits(encoded), negatives)
+        return encoded, negative_sampling_loss(self._positive_logits(encoded), negatives)
 
 
-class PropensityWeighted(tf.Module):
+class PropensityWeighted(RowLosses):
     """The second stage of inverse propensity weighting: w·(−log p(y|x)), w = min(1/q̂, cap), of mean 1 in a batch.
 
     Args:

@@ -1,7 +1,6 @@
 """One training step, and several of them in one compiled call."""
 import tensorflow as tf
 
-from clrec_tf.losses import contrastive
 from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import summed_rows
 
@@ -48,7 +47,7 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
 
     Args:
       model: a `CLRec`.
-      objective: gives the losses of a batch; a queue variant over the model, or a loss of ``models/sampled_variants``.
+      objective: gives the loss of a batch; a queue variant over the model, or a loss of ``models/sampled_variants``.
       optimizer: built for the model's variables.
       clip_norm: global norm that gradients are clipped to; 0 = off.
       runtime: where calls run.
@@ -65,7 +64,7 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
 
     def differentiate(batch, handles):
         with tf.GradientTape() as tape:
-            loss = contrastive.weighted_mean(objective.losses(batch, handles), batch["weight"])
+            loss = objective.loss(batch, handles)
         gradients = [summed_rows(gradient) for gradient in tape.gradient(loss, variables)]
         norm = global_norm([g for g in gradients if g is not None])
         if clip_norm:
