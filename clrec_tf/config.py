@@ -11,6 +11,7 @@ from clrec_tf.settings.cluster import ClusterConfig
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.data import WorldConfig
+from clrec_tf.settings.model import ModelConfig
 from clrec_tf.settings.proofs import BenchmarkConfig
 from clrec_tf.settings.proofs import ExposureWorldConfig
 from clrec_tf.settings.proofs import ProofConfig
@@ -19,13 +20,12 @@ from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.settings.training import LossConfig
-from clrec_tf.settings.training import ModelConfig
 from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-    cluster=ClusterConfig, evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
-    exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
+    cluster=ClusterConfig, evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig,
+    benchmark=BenchmarkConfig, proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Config:
             raise UserError(
                 f"--queue_size={self.model.queue_size} is smaller than --batch_size={self.train.batch_size}: "
                 "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
+        if self.model.model == "multi_clrec" and self.loss.loss == "contrastive" and (
+                self.model.queue_size % 2 or self.model.queue_size < 2 * self.train.batch_size):
+            raise UserError(
+                f"--queue_size={self.model.queue_size} with --model=multi_clrec: half of it is the main queue, which a "
+                f"batch enters whole; give an even number of at least twice --batch_size={self.train.batch_size}")
         if self.prepare.from_time and self.prepare.from_time == self.prepare.to_time:
             raise UserError(f"--from={self.prepare.from_time} equals --to: no click remains")
 

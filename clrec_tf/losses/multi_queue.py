@@ -85,8 +85,8 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
 
 
 def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=None, own_counts=None, *,
-                         temperature: float, trained: int | None = None, chunk: int = 32) -> tf.Tensor:
-    """Σ_b share_b · log Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
+                         temperature: float, trained: int | None = None, chunk: int = 32):
+    """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
     intent in one matrix product, so no other queue is scored and no candidate is copied per row. Since the shares are
@@ -109,7 +109,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
       chunk: rows at once.
 
     Returns:
-      Scalar float32.
+      (scalar float32, log Z [B] without gradient).
     """
     tf.debugging.assert_shapes([(vectors, "BHD"), (intents, "B"), (shares, "B"), (shared, "ND"),
                                 (shared_counts, (None, "N"))]
@@ -127,22 +127,24 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
         sorted_shares = tf.gather(shares, order)
         found = _grouped(rows, sorted_shares, ends - sizes, ends, shared, shared_counts, None if one else own,
                          None if one else own_counts, 1.0 / temperature > SAFE_EXPONENT, trained, chunk)
-        total, by_vectors, by_shared, by_own = found
+        logs, by_vectors, by_shared, by_own = found
+        total = tf.reduce_sum(tf.math.multiply_no_nan(logs, sorted_shares))
         by_vectors = tf.scatter_nd(order[:, None], by_vectors / temperature, tf.shape(vectors, tf.int32))
 
-        def gradient(upstream):
+        def gradient(upstream, _):
             return upstream * by_vectors, upstream * by_shared, tf.zeros_like(own) if one else upstream * by_own
 
-        return total, gradient
+        return (total, tf.scatter_nd(order[:, None], logs, tf.shape(logs))), gradient
 
-    return mean(vectors, shared, tf.zeros([]) if one else tf.cast(own, tf.float32))
+    total, logs = mean(vectors, shared, tf.zeros([]) if one else tf.cast(own, tf.float32))
+    return total, tf.stop_gradient(logs)
 
 
 def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts, shifted, trained, chunk):
-    """The mean of `mean_log_denominator` over rows sorted by intent, and its gradients.
+    """log Z of rows sorted by intent, and the gradients of `mean_log_denominator`.
 
     Returns:
-      (scalar, by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar without meaning).
+      (log Z [B], by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar without meaning).
     """
     groups = own.shape[0] if own is not None else shared_counts.shape[0]
     size = tf.shape(shared)[0]
@@ -150,7 +152,7 @@ def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts,
     train_shared, train_own = (size, own is not None) if trained is None else (trained, False)
     width, heads = rows.shape[2], rows.shape[1]
 
-    def of_group(group, total, by_rows, by_shared, by_own, piece):
+    def of_group(group, logs, by_rows, by_shared, by_own, piece):
         candidates, counts = shared, shared_counts[tf.minimum(group, shared_counts.shape[0] - 1)]
         if own is not None:
             candidates = tf.concat([shared, own[group]], axis=0)
@@ -159,36 +161,37 @@ def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts,
         # An empty slot may hold anything, which must not become inf·0.
         candidates = tf.where(counts[:, None] > 0, candidates, 0.0)
 
-        def of_chunk(begin, total, by_rows, by_candidates, piece):
+        def of_chunk(begin, logs, by_rows, by_candidates, piece):
             end = tf.minimum(begin + chunk, ends[group])
             log_sums, by_users, by_live = _chunk(rows[begin:end], shares[begin:end], candidates, counts, live, shifted)
-            return (end, total + tf.reduce_sum(tf.math.multiply_no_nan(log_sums, shares[begin:end])),
-                    by_rows.write(piece, by_users), by_candidates + by_live, piece + 1)
+            return (end, logs.write(piece, log_sums), by_rows.write(piece, by_users), by_candidates + by_live,
+                    piece + 1)
 
-        _, total, by_rows, by_candidates, piece = tf.while_loop(
+        _, logs, by_rows, by_candidates, piece = tf.while_loop(
             lambda begin, *_: begin < ends[group], of_chunk,
-            [begins[group], total, by_rows, tf.zeros([live, width]), piece],
-            shape_invariants=[tf.TensorShape([]), tf.TensorShape([]), None, tf.TensorShape([None, width]),
-                              tf.TensorShape([])], parallel_iterations=1)
+            [begins[group], logs, by_rows, tf.zeros([live, width]), piece],
+            shape_invariants=[tf.TensorShape([]), None, None, tf.TensorShape([None, width]), tf.TensorShape([])],
+            parallel_iterations=1)
         by_shared += by_candidates[:train_shared]
         if train_own:
             by_own = by_own.write(group, by_candidates[size:])
-        return group + 1, total, by_rows, by_shared, by_own, piece
+        return group + 1, logs, by_rows, by_shared, by_own, piece
 
-    pieces = tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False, element_shape=[None, heads, width])
+    pieces = lambda *shape: tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False,
+                                           element_shape=[None, *shape])
     queues = tf.TensorArray(tf.float32, groups if train_own else 0,
                             element_shape=own.shape[1:] if train_own else None)
-    _, total, by_rows, by_shared, by_own, _ = tf.while_loop(
+    _, logs, by_rows, by_shared, by_own, _ = tf.while_loop(
         lambda group, *_: group < groups, of_group,
-        [0, 0.0, pieces, tf.zeros([train_shared, width]), queues, 0],
-        shape_invariants=[tf.TensorShape([]), tf.TensorShape([]), None, tf.TensorShape([None, width]), None,
-                          tf.TensorShape([])], parallel_iterations=1)
+        [0, pieces(), pieces(heads, width), tf.zeros([train_shared, width]), queues, 0],
+        shape_invariants=[tf.TensorShape([]), None, None, tf.TensorShape([None, width]), None, tf.TensorShape([])],
+        parallel_iterations=1)
     by_shared = tf.pad(by_shared, [[0, size - train_shared], [0, 0]])
     if own is None:
         by_own = tf.zeros([])
     else:
         by_own = by_own.stack() if train_own else tf.zeros_like(own)
-    return total, tf.reshape(by_rows.concat(), [-1, heads, width]), by_shared, by_own
+    return logs.concat(), tf.reshape(by_rows.concat(), [-1, heads, width]), by_shared, by_own
 
 
 def _chunk(rows, shares, candidates, counts, live, shifted):

@@ -75,7 +75,8 @@ class FullSoftmax(_Compared):
     def _compare(self, batch, handles):
         encoded = self.model.encode(batch, handles["rows"][1:])
         logits = self._logits(handles, encoded.users, encoded.distinct)
-        return encoded, contrastive.contrastive_loss(self._positive_logits(encoded), logits, bound=self.model.logit_bound)
+        return encoded, contrastive.contrastive_loss(
+            self._positive_logits(encoded), logits, bound=self.model.logit_bound)
 
 
 class SampledSoftmax(_Compared):
@@ -122,7 +123,8 @@ class TfDefaultSampledSoftmax(_Compared):
             targets, 1, min(self.num_negatives, size), True, size)
         encoded = self.model.encode(batch, tf.gather(handles["rows"], 1 + sampled))
         positives = corrected_logits(self._positive_logits(encoded), tf.math.log(true_counts[:, 0]))
-        negatives = corrected_logits(self._logits(handles, encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
+        negatives = corrected_logits(self._logits(handles, encoded.users, encoded.distinct),
+                                     tf.math.log(counts)[None, :])
         keep = contrastive.mask_logits(targets != sampled[None, :])
         return encoded, contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
 

@@ -1,52 +1,8 @@
-"""Settings of the towers, the loss and the training loop."""
+"""Settings of the loss and the training loop."""
 import dataclasses
 
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelConfig(Section):
-    """The two towers and the loss."""
-    embedding_dim: int = setting(64, "Width d of item and user vectors.", lower=2)
-    feature_dims: tuple[str, ...] = setting((), "Widths of the item features' embeddings, in schema order, summing to "
-                                                "--embedding_dim (default: split by largest remainder).")
-    use_features: bool = setting(True, "Encode items with their features, not the id alone.")
-    feature_projection: bool = setting(False,
-        "Project the concatenated features to d, which lets feature widths differ from a sum of d (a deviation "
-        "from the paper).")
-    content_hidden: int = setting(0, "Hidden width of the encoder of dense content vectors (0: linear).", lower=0)
-    max_history: int = setting(50, "Most recent clicks T of a user that the query tower sees.", lower=1)
-    user_encoder: str = setting("multi_att", "multi_att: multi-head attention and weighted head aggregation (paper). "
-                                             "mean: mean of the history.", choices=("multi_att", "mean"))
-    attention_heads: int = setting(4, "Heads H of the multi-head attention.", lower=1)
-    attention_hidden: int = setting(0, "Hidden width of the attention MLP (0: 4d).", lower=0)
-    attention_values: str = setting("all",
-        "What attention sums: all = item + time + position, item = item vector only.", choices=("all", "item"))
-    head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
-                                    choices=("wha", "mean", "mean_mlp", "concat_mlp"))
-    candidate_features: bool = setting(True, "Encode candidates with their features; without, only histories are.")
-    product_dtype: str = setting("float32",
-        "Type of the products in the attention MLP and the content encoder, for GPUs; all else, logits and tables "
-        "included, is float32.", choices=("float32", "bfloat16"))
-    similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
-    temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
-    position: str = setting("backward",
-        "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
-        choices=("backward", "forward", "none"))
-    time_embedding: str = setting("auto",
-        "auto: minutes if the data has time stamps. minutes: boundaries 5..3840 minutes. log2: powers of two of "
-        "seconds. none: no time.", choices=("auto", "minutes", "log2", "none"))
-    time_boundaries: tuple[str, ...] = setting((),
-        "Boundaries of the time buckets in minutes, ascending, instead of 5,10,15,30,…,3840 (time_embedding minutes).")
-    queue: str = setting("cached", "in_batch: the batch's own positives. raw: queue of ids, re-encoded each step. "
-                                   "cached: queue of item vectors.", choices=("in_batch", "raw", "cached"))
-    queue_size: int = setting(2560, "Capacity Q of the queue, at least the batch size.", lower=1)
-    mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
-    balanced_gradient: bool = setting(True,
-        "Cached queue: in the gradient of the items, each of the batch's stands for the whole queue's share, as in a "
-        "raw queue on average. Off: as the formula reads, by which items are pushed apart by a share B/Q only.")
-    prefill_queue: bool = setting(False, "Fill the queue with shuffled training targets before the first step.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.models import sampled_variants
+from clrec_tf.models.multi_queue_negatives import build_multi_queue
 from clrec_tf.models.queue_variants import build_variant
 from clrec_tf.negatives.alias_sampler import AliasSampler
 from clrec_tf.negatives.alias_sampler import smoothed_frequencies
@@ -91,9 +92,13 @@ def build_objective(config: Config, schema: schema_lib.Schema, manifest: schema_
     settings = config.loss
     _check(config, schema)
     local, constant, data_dir = runtime.local_variable, runtime.local_constant, config.paths.data_dir
+    if config.model.model == "multi_clrec" and settings.loss == "contrastive":
+        multi = config.model
+        return build_multi_queue(multi.queue_kind, model, multi.queue_size // 2, local, schema.item_rows, multi.st_mode,
+                                 multi.st_max_ratio, multi.balanced_gradient)
     if settings.loss == "contrastive" and settings.debias_beta == 1.0 and settings.negatives == "clicks":
-        return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user, local,
-                             balanced=config.model.balanced_gradient)
+        return build_variant(config.model.queue_kind, model, config.model.queue_size, config.model.mask_same_user,
+                             local, balanced=config.model.balanced_gradient)
     items = read_items(data_dir, schema, manifest, model.item_encoder.item_width)
     if settings.loss == "contrastive":
         return _contrastive(config, manifest, model, items, runtime)
@@ -121,6 +126,14 @@ def _check(config, schema):
             if settings.loss not in losses and value != getattr(type(section), flag):
                 raise UserError(f"--{flag}={value} belongs to --loss={', '.join(losses)}, not to {settings.loss}: "
                                 "leave it out")
+    if config.model.model == "multi_clrec" and settings.loss == "contrastive":
+        if config.model.queue_kind == "in_batch":
+            raise UserError("--queue=in_batch with --model=multi_clrec: its queues are what it learns from; use raw or "
+                            "cached")
+        for flag in ("debias_beta", "negatives"):
+            if getattr(settings, flag) != getattr(LossConfig, flag):
+                raise UserError(f"--{flag}={getattr(settings, flag)} belongs to --model=clrec: the queues of "
+                                "multi_clrec hold clicks, and its loss has no correction; leave it out")
     if settings.negatives == "impressions" and config.model.mask_same_user:
         raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user to "
                         "leave out; give one of them")
@@ -140,7 +153,7 @@ def _contrastive(config, manifest, model, items, runtime):
     if settings.debias_beta < 1.0:
         log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
         log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
-    return build_variant(config.model.queue, model, config.model.queue_size, config.model.mask_same_user,
+    return build_variant(config.model.queue_kind, model, config.model.queue_size, config.model.mask_same_user,
                          runtime.local_variable, log_q, impressions, config.model.balanced_gradient,
                          runtime.local_constant)
 
