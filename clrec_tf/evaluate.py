@@ -3,9 +3,11 @@ from absl import logging
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
+from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.figures import save_degree_histogram
 from clrec_tf.evaluation.report import UNTRAINED
 from clrec_tf.evaluation.report import check_settings
@@ -38,8 +40,12 @@ def evaluate(config: Config) -> dict:
 
     def metrics_of(model, **options):
         encoder = Encoder(model, trained.model_config.max_history)
-        return evaluate_vectors(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows), users,
-                                catalogue.counts, config.evaluate, seed, **options)
+        vectors = encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows)
+        found = evaluate_vectors(*vectors, users, catalogue.counts, config.evaluate, seed, **options)
+        if config.evaluate.auc:
+            found |= auc_metrics(*vectors, model.temperature, users, catalogue.counts,
+                                 read_log_items(data_dir, trained.schema), seed, **options)
+        return found
 
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **metrics_of(trained.model)}
     if config.evaluate.untrained:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import splits
 from clrec_tf.data import user_split
 from clrec_tf.data.splits import Clicks
 from clrec_tf.data.splits import TEST

@@ -170,13 +170,14 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
                                                       len(vocabulary.items))
     content = _content(settings.dense_features, items["item"].gather(vocabulary.items), report)
     parameters = dict(last_days=("test_days", "valid_days", "utc_offset"), by_user=("split_quantile", "valid_share"))
+    rule = {name: getattr(settings, name) for name in parameters.get(settings.split, ())}
     schema = Schema(
         num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
         features=tuple(feature for feature, _ in encoded), content_width=0 if content is None else content.shape[1],
         id_type=vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
         num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
-        split=dict(rule=settings.split, **{name: getattr(settings, name) for name in parameters.get(settings.split, ())}),
-        settings=facts, versions=versions(), has_dwell=clicks.dwell is not None)
+        split=dict(rule=settings.split, **rule), settings=facts, versions=versions(),
+        has_dwell=clicks.dwell is not None)
     report.update(vocabulary=schema.num_items, id_type=schema.id_type, dropped_short_training=dict(
         users=int(len(np.unique(clicks.user[(part == splits.TRAIN) & ~mask]))),
         clicks=int(((part == splits.TRAIN) & ~mask).sum())))

@@ -7,6 +7,8 @@ Letters: N pairs of user and item, U users, R resamples.
 import numpy as np
 
 from clrec_tf.evaluation import metrics
+from clrec_tf.evaluation.auc import auc
+from clrec_tf.evaluation.auc import pooled_auc
 
 CUTOFF = 5
 PER_USER, POOLED = (f"ndcg@{CUTOFF}", f"recall@{CUTOFF}", "auc/user"), "auc/all"
@@ -29,22 +31,6 @@ def ndcg(scores, positive, k):
 def recall(scores, positive, k):
     """Expected share of the positives among the k highest scores. Args: see `ndcg`."""
     return metrics.hit_rate(*_places(scores, positive), k).mean()
-
-
-def auc(scores, positive):
-    """P(score of a positive > score of a negative) + ½ P(equal). Args: see `ndcg`; both classes are there."""
-    return float(pooled_auc(scores, positive, np.ones((1, len(scores))))[0])
-
-
-def pooled_auc(scores, positive, weights):
-    """`auc` where pair i stands weights[r, i] times: scores [N], positive bool [N], weights [R,N] -> [R]."""
-    order = np.argsort(scores, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(scores[order]) != 0))  # of each run of equal scores
-    mass = lambda mask: np.add.reduceat(weights[:, order] * mask[order], starts, axis=1)
-    positives, negatives = mass(positive), mass(~positive)
-    below = np.cumsum(negatives, axis=1) - negatives
-    won = (positives * (below + negatives / 2)).sum(axis=1)
-    return won / (positives.sum(axis=1) * negatives.sum(axis=1))
 
 
 def per_user(scores, users, positive, num_users):

@@ -10,7 +10,8 @@ from typing import Iterator, Optional
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.data.schema import Manifest, Schema, Shard
+from clrec_tf.data.examples import REPORT_FILE
+from clrec_tf.data.schema import Manifest, Schema, Shard, load_json
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.evaluation_set import EvaluationSet, concatenate
 
@@ -84,6 +85,13 @@ def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalog
     return Catalogue(np.concatenate(rows), np.concatenate(counts),
                      np.array(original_ids, np.int64 if schema.id_type == "int" else object),
                      np.array(titles, object) if any(titles) else None)
+
+
+def read_log_items(data_dir: str, schema: Schema) -> int:
+    """Items of the whole log, of which `schema.num_items` are in the vocabulary; prepare's report says how many."""
+    path = os.path.join(data_dir, REPORT_FILE)
+    remedy = "prepare the data again"
+    return max(schema.num_items, load_json(path, remedy, remedy).get("items", 0))
 
 
 def _scalar(dtype, default=None):

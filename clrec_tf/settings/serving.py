@@ -15,6 +15,8 @@ class EvaluateConfig(Section):
     filter_seen: bool = setting(True, "Leave items of the user's history out of the ranking.")
     candidate_sets: tuple[str, ...] = setting(("full", "pop100", "uniform100"), "Candidate sets, of full, pop100, "
                                                                                 "uniform100.")
+    auc: bool = setting(False, "Also the AUC of the next click against one random item (HPMN's protocol; prepare "
+                               "--split=by_user).")
     max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
     untrained: bool = setting(False, "Also evaluate the model with its initial values, as a baseline.")
 

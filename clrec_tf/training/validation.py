@@ -7,12 +7,16 @@ import numpy as np
 
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
+from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.report import evaluate_vectors
 
-_METRIC = re.compile(r"(?:(?:hr|ndcg|recall)@(\d+)|mrr)/(full|pop100|uniform100)")
+AUC = "auc"
+_METRIC = re.compile(r"(?:(?:hr|ndcg|recall)@(\d+)|mrr)/(full|pop100|uniform100)"
+                     r"|auc/(?:coin_flip|paired)(?:_rebiased)?")
 
 
 class Validator:
@@ -26,28 +30,36 @@ class Validator:
 
     def __init__(self, config: Config, schema, manifest, model):
         cutoff, candidates = metric_parts(config.train.validation_metric)
-        self._seed = config.paths.seed
+        self._seed, self._metric = config.paths.seed, config.train.validation_metric
         self._config = dataclasses.replace(config.evaluate, ks=(cutoff,), eval_split="valid",
-                                           candidate_sets=(candidates,))
+                                           candidate_sets=(candidates,), auc=candidates == AUC)
         self._catalogue = read_catalogue(config.paths.data_dir, schema, manifest)
         self._users = read_evaluation_set(
             config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
-        self._encoder = Encoder(model, config.model.max_history)
+        self._log_items = read_log_items(config.paths.data_dir, schema) if self._config.auc else 0
+        self._model, self._encoder = model, Encoder(model, config.model.max_history)
 
     def metrics(self) -> dict:
         """{name: value} of the current model."""
-        items = self._encoder.compared_items(self._catalogue.item_rows)
-        return evaluate_vectors(self._encoder.user_vectors(self._users), items, self._users, self._catalogue.counts,
-                                self._config, self._seed, detailed=False)
+        vectors = self._encoder.user_vectors(self._users), self._encoder.compared_items(self._catalogue.item_rows)
+        counts = self._catalogue.counts
+        if not self._config.auc:
+            return evaluate_vectors(*vectors, self._users, counts, self._config, self._seed, detailed=False)
+        found = auc_metrics(*vectors, self._model.temperature, self._users, counts, self._log_items, self._seed,
+                            detailed=False)
+        if self._metric not in found:
+            raise UserError(f"--validation_metric={self._metric}: the coins of all {self._users.num_users} validation "
+                            "users fell the same way: use auc/paired, or validate more users")
+        return found
 
 
 def metric_parts(name: str) -> tuple[str, str]:
-    """Cut-off and candidate set of --validation_metric; `UserError` where it names no metric."""
+    """Cut-off and candidate set of --validation_metric, or `AUC` for the latter; `UserError` where it names none."""
     match = _METRIC.fullmatch(name)
     if not match or match[1] and int(match[1]) < 1:
         raise UserError(f"--validation_metric={name}: must be hr@K, ndcg@K, recall@K or mrr, then /full, /pop100 or "
-                        "/uniform100, such as hr@10/full")
-    return match[1] or "10", match[2]
+                        "/uniform100, such as hr@10/full; or auc/paired, auc/coin_flip, or these with _rebiased")
+    return match[1] or "10", match[2] or AUC
 
 
 def validation_steps(epoch_ends: list[int], every: float) -> list[int]:

@@ -1,0 +1,121 @@
+"""AUC of each user's next click against one random item: the protocol of HPMN, and the same with both rows per user.
+
+The positive is the user's next click, the negative an item drawn uniformly from all others of the log (it may stand in
+the history). `auc/coin_flip` has one row per user, by a fair coin the positive or the negative; `auc/paired` both.
+Rows of all users are compared with each other, so scores have to agree across users.
+
+Scores: the model's (the cosine), and `_rebiased`: score/ρ + log p̂(y), p̂(y) = (clicks of y + 1)/(clicks + items). A
+contrastive model on clicks learns log p(y|x)/p(y); against uniform negatives the best scorer is p(y|x), and this is it.
+
+An item without training clicks is outside the vocabulary and has no vector: its score is 0, that of a zero vector, and
+p̂ counts it 0 times; most-popular likewise. Nothing is known of it, so the score stands between what a user is drawn to
+and what not. `auc/unknown_positives` and `auc/unknown_negatives` are their shares; `…/known` is the metric among the
+users of whom both items are known, which is what a model can be judged by where these shares are large.
+"""
+import numpy as np
+
+from clrec_tf.data.user_split import NEGATIVE
+from clrec_tf.data.user_split import labels
+from clrec_tf.data.user_split import user_draws
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation.auc import auc
+from clrec_tf.evaluation.auc import bootstrap_auc
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.report import MOST_POPULAR
+
+METRICS = ("auc/coin_flip", "auc/paired", "auc/coin_flip_rebiased", "auc/paired_rebiased")
+
+
+def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature: float, users: EvaluationSet,
+                counts: np.ndarray, log_items: int, seed: int, detailed: bool = True) -> dict:
+    """The AUCs of one model, and with `detailed` their 95 % intervals and most-popular beside them.
+
+    Args:
+      user_vectors: [U,d], ready to be compared, in the order of `users`.
+      item_vectors: [V,d], row i = item i + 1, ready to be compared.
+      temperature: ρ.
+      users: U users.
+      counts: int [V], training clicks of items 1..V.
+      log_items: items of the whole log, of which V are in the vocabulary.
+      seed: of coins, negatives and bootstrap.
+      detailed: see above; validation passes False.
+
+    Returns:
+      {name: float or int}, names see the module. Where the rows are all of one kind the metric is missing.
+
+    Raises:
+      UserError: the log has one item only, or a score is not finite.
+    """
+    targets = users.next_clicks
+    known = (targets >= 1) & (targets <= len(counts))
+    items = np.stack([np.where(known, targets, 0), draw_negatives(users, len(counts), log_items, seed)])  # [2,U]
+    scores = pair_scores(user_vectors, item_vectors, items)
+    if not np.isfinite(scores).all():
+        raise UserError("a score is NaN or infinite: the model has diverged; evaluate an earlier checkpoint or train "
+                        "with a lower --learning_rate")
+    clicks = np.append(0, counts)[items]
+    rebiased = scores / temperature + np.log((clicks + 1) / (counts.sum() + max(log_items, len(counts))))
+    coins, both_known = labels(seed, users.user_ids), (items > 0).all(axis=0)
+    result = {"auc/unknown_positives": float(1 - known.mean()), "auc/unknown_negatives": float((items[1] == 0).mean()),
+              "auc/items": int(log_items)}
+    for ending, kept in (("", np.ones(len(coins), bool)), ("/known", both_known)):
+        columns = [scores[:, kept], rebiased[:, kept], clicks[:, kept]]
+        for kind, rows in (("coin_flip", _coin_rows(coins[kept])), ("paired", _all_rows(kept.sum()))):
+            result |= _of_rows(f"auc/{kind}", ending, columns, rows, seed, detailed)
+    return result
+
+
+def draw_negatives(users: EvaluationSet, num_items: int, log_items: int, seed: int) -> np.ndarray:
+    """An item of each user, uniform among the log's items other than the next click.
+
+    Args:
+      users: U users.
+      num_items: V.
+      log_items: items of the log; the number of items outside the vocabulary follows from it.
+      seed: see `user_split.user_draws`.
+
+    Returns:
+      int64 [U]: item ids, 0 for an item outside the vocabulary.
+    """
+    targets = users.next_clicks.astype(np.int64)
+    outside = (targets < 1) | (targets > num_items)
+    size = max(log_items, num_items + int(outside.any()))
+    if size < 2:
+        raise UserError("--auc: the log has one item only, and no other that it could be compared with")
+    # The items outside take the numbers after V. Which of them the next click is makes no difference: say, the last.
+    targets = np.where(outside, size, targets)
+    drawn = 1 + np.floor(user_draws(seed, NEGATIVE, users.user_ids) * (size - 1)).astype(np.int64)
+    drawn += drawn >= targets
+    return np.where(drawn <= num_items, drawn, 0)
+
+
+def pair_scores(user_vectors: np.ndarray, item_vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Inner products of users with their own items: [U,d], [V,d], ids int [K,U] -> float64 [K,U]; 0 for id 0."""
+    products = [np.einsum("ud,ud->u", user_vectors, item_vectors[np.maximum(ids, 1) - 1], dtype=np.float64)
+                for ids in items]
+    # Rounded like the scores of `protocols.vector_scorer`, and for its reason.
+    return np.where(items > 0, np.stack(products).astype(np.float32), 0.0).astype(np.float64)
+
+
+def _coin_rows(coins):
+    """(row of [2,U] positives and negatives, user) of one row per user."""
+    return np.where(coins, 0, 1), np.arange(len(coins))
+
+
+def _all_rows(users):
+    return np.repeat([0, 1], users), np.tile(np.arange(users), 2)
+
+
+def _of_rows(name, ending, columns, rows, seed, detailed):
+    """The metrics of one choice of rows: columns are scores [2,U] of the model, its rebiased ones, and clicks."""
+    kind, user = rows
+    positive = kind == 0
+    if not 0 < np.count_nonzero(positive) < len(positive):
+        return {}
+    chosen = np.stack([values[kind, user] for values in columns])
+    names = (name + ending, f"{name}_rebiased{ending}", MOST_POPULAR + name + ending)[:3 if detailed else 2]
+    result = {key: auc(scores, positive) for key, scores in zip(names, chosen)}
+    if detailed:
+        for key, low, high in zip(names, *bootstrap_auc(chosen[:2], user, positive, seed)):
+            result |= {f"{key}/low": float(low), f"{key}/high": float(high)} if np.isfinite(low) else {}
+    return result
