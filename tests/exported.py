@@ -14,8 +14,15 @@ from clrec_tf.models.build import build_model
 from clrec_tf.serving.bundle import Bundle, load_bundle
 from clrec_tf.serving.publish import TrainingFacts, export_bundle
 
-ITEMS, BUCKETS, HISTORY, NOW = 60, 2, 4, 1_700_000_000
+ITEMS, BUCKETS, HISTORY, NOW, INTENTS = 60, 2, 4, 1_700_000_000, 6
 KINDS = ("string", "int")  # with times, features and titles, cosine and attention; ids alone, dot product and mean
+MULTI = "multi"  # a kind too: `INTENTS` intents per user, with integer ids, categories, times and dwell times
+CONFIGS = {
+    "string": ModelConfig(embedding_dim=8, max_history=HISTORY),
+    "int": ModelConfig(embedding_dim=8, max_history=HISTORY, similarity="dot", user_encoder="mean", position="none"),
+    MULTI: ModelConfig(model="multi_clrec", embedding_dim=8, max_history=HISTORY, num_intents=INTENTS)}
+FEATURES = {"string": (Feature("brand", 9, 1, 8), Feature("tags", 7, 2, 6)), "int": (),
+            MULTI: (Feature("category", 9, 1, 8),)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,19 +43,19 @@ class World:
 
 def original_id(kind: str, number: int):
     """Original id of item `number` ≥ 1."""
-    return 1000 + 7 * number if kind == "int" else f"ä {number}"
+    return f"ä {number}" if kind == "string" else 1000 + 7 * number
 
 
 @functools.cache
 def world(kind: str, seed: int = 0) -> World:
     """A data set with popularity in no order, hash buckets in histories, repeated and long histories."""
-    rng, text = np.random.default_rng(5), kind == "string"
-    features = (Feature("brand", 9, 1, 8), Feature("tags", 7, 2, 6)) if text else ()
-    schema = Schema(num_items=ITEMS, item_rows=1 + ITEMS + BUCKETS, features=features, content_width=0, id_type=kind,
-                    has_timestamps=text, num_users=50, total_clicks=999, split={}, settings={})
+    rng, text, timed = np.random.default_rng(5), kind == "string", kind != "int"
+    schema = Schema(num_items=ITEMS, item_rows=1 + ITEMS + BUCKETS, features=FEATURES[kind], content_width=0,
+                    id_type="string" if text else "int", has_timestamps=timed, num_users=50, total_clicks=999, split={},
+                    settings={}, has_dwell=kind == MULTI)
     rows = np.arange(ITEMS + BUCKETS + 1)[:, None]
-    if text:
-        rows = np.concatenate([rows, rng.integers(0, 7, (len(rows), 3))], axis=1)
+    if timed:
+        rows = np.concatenate([rows, rng.integers(0, 7, (len(rows), schema.item_width - 1))], axis=1)
     ids = np.array([original_id(kind, number) for number in range(1, ITEMS + 1)], object if text else np.int64)
     titles = np.array([f"Title {number}" for number in range(1, ITEMS + 1)], object) if text else None
     catalogue = Catalogue(rows[1:ITEMS + 1], rng.integers(1, 20, ITEMS), ids, titles)
@@ -56,12 +63,11 @@ def world(kind: str, seed: int = 0) -> World:
     history = rng.integers(1, len(rows), splits[-1])
     users = EvaluationSet(
         np.arange(50), history, splits, np.ones(50, np.int64), np.arange(51),
-        history_features=rows[history, 1:] if text else None,
-        history_times=NOW - rng.integers(0, 10**6, splits[-1]) if text else None,
-        request_times=np.full(50, NOW) if text else None)
-    config = ModelConfig(embedding_dim=8, max_history=HISTORY) if text else ModelConfig(
-        embedding_dim=8, max_history=HISTORY, similarity="dot", user_encoder="mean", position="none")
-    return World(schema, build_model(config, schema, seed=seed), catalogue, users)
+        history_features=rows[history, 1:] if timed else None,
+        history_times=NOW - rng.integers(0, 10**6, splits[-1]) if timed else None,
+        request_times=np.full(50, NOW) if timed else None,
+        history_dwell=rng.integers(-1, 600, splits[-1]) if kind == MULTI else None)
+    return World(schema, build_model(CONFIGS[kind], schema, seed=seed), catalogue, users)
 
 
 @functools.cache

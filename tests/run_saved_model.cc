@@ -3,7 +3,8 @@
 //   run_saved_model FOLDER ITEM_ID
 //
 // Unknown dimensions are 2 for the first and 3 for the others. Strings, and integer inputs that hold item ids, are
-// ITEM_ID; times are 1; the scalar k is 4. Prints one line per output: signature.output, then its values, by tabs.
+// ITEM_ID; times are 1; the scalar k is 4, intents 2. Prints one line per output: signature.output, then its values, by
+// tabs.
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -31,7 +32,7 @@ Tensor MakeInput(const std::string& name, const tensorflow::TensorInfo& info, co
   if (info.dtype() == tensorflow::DT_STRING) {
     tensor.flat<tensorflow::tstring>().setConstant(tensorflow::tstring(item));
   } else if (info.dtype() == tensorflow::DT_INT32) {
-    tensor.flat<tensorflow::int32>().setConstant(4);
+    tensor.flat<tensorflow::int32>().setConstant(name == "intents" ? 2 : 4);
   } else {
     tensor.flat<int64_t>().setConstant(HoldsItems(name) ? std::atoll(item.c_str()) : 1);
   }
@@ -45,6 +46,7 @@ void Print(const std::string& name, const Tensor& tensor) {
     switch (tensor.dtype()) {
       case tensorflow::DT_STRING: std::cout << std::string(tensor.flat<tensorflow::tstring>()(i)); break;
       case tensorflow::DT_FLOAT: std::cout << tensor.flat<float>()(i); break;
+      case tensorflow::DT_INT32: std::cout << tensor.flat<tensorflow::int32>()(i); break;
       case tensorflow::DT_BOOL: std::cout << tensor.flat<bool>()(i); break;
       default: std::cout << tensor.flat<int64_t>()(i);
     }

@@ -65,6 +65,17 @@ def test_a_moved_bundle_answers_alike(copy):
     np.testing.assert_array_equal(moved.user_intents(ids).vectors, here.user_intents(ids).vectors)
 
 
+def test_a_bundle_of_before_there_were_several_intents_has_one(copy):
+    manifest = json.loads((copy / "manifest.json").read_text())
+    assert manifest.pop("intents") == 1 and manifest.pop("uses_dwell") is False
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    older, ids = load_bundle(str(copy)), [[exported.original_id("int", 4)]]
+    assert older.manifest["intents"] == 1 and older.manifest["uses_dwell"] is False
+    found = older.user_intents(ids)
+    np.testing.assert_array_equal(found.vectors, exported.loaded("int").user_intents(ids).vectors)
+    assert found.vectors.shape == (1, 1, 8) and found.weights.tolist() == [[1]] and found.numbers.tolist() == [[0]]
+
+
 def test_every_file_is_guarded(copy):
     files = json.loads((copy / "manifest.json").read_text())["files"]
     present = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}

@@ -143,6 +143,9 @@ def test_embeddings_without_a_file_of_users(capsys, monkeypatch, tmp_path):
     ('{"history": ["a"], "timestamps": [], "request_time": 1}', "as long as the history, 1"),
     ('{"history": ["a"], "timestamps": ["1"], "request_time": 1}', "time stamp '1'"),
     ('{"history": ["a"], "timestamps": [1]}', "no request_time"),
+    ('{"history": ["a"], "dwell": 3}', "dwell must be a list as long as the history, 1"),
+    ('{"history": ["a"], "dwell": [3, 4]}', "dwell must be a list as long as the history, 1"),
+    ('{"history": ["a"], "dwell": [3.5]}', "dwell time 3.5 must be an integer"),
     ('{"history": [], "request_time": 1e400}', "request_time inf"),
     ('{"history": [], "request_time": 9223372036854775808}', "request_time 9223372036854775808"),
     (json.dumps(["a"] * 100_001), "at most 100000")])
@@ -175,7 +178,9 @@ def test_bad_integer_ids(capsys, monkeypatch):
     (dict(history="a", embeddings="nowhere/e.npz"), "--embeddings=nowhere/e.npz: its folder does not exist"),
     (dict(users="nowhere.jsonl", output="o.jsonl"), "does not exist"),
     (dict(history="a", export_dir="/nowhere"), "no complete bundle"),
-    (dict(history="a", export_dir=""), "--export_dir is not set")])
+    (dict(history="a", export_dir=""), "--export_dir is not set"),
+    (dict(history="a", intents=2), "--intents=2: the model of .* has 1"), (dict(intents=-1), "--intents=-1"),
+    (dict(merge="mean"), "--merge=mean: must be one of maximum, quota")])
 def test_bad_flags(capsys, monkeypatch, settings, problem):
     with pytest.raises(UserError, match=problem):
         run(capsys, monkeypatch, **settings)

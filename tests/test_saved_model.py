@@ -222,20 +222,21 @@ def runner(tmp_path_factory):
 @pytest.mark.slow
 def test_every_signature_runs_in_the_cpp_loader_with_the_same_result(runner):
     """The loader that TensorFlow Serving uses, in a process without Python."""
-    for kind in exported.KINDS:  # in one test, so that parallel workers compile once
+    for kind in (*exported.KINDS, exported.MULTI):  # in one test, so that parallel workers compile once
         item = exported.original_id(kind, 3)
         command = [runner, exported.bundle_folder(kind), str(item)]
         finished = subprocess.run(command, capture_output=True, text=True, check=False)
         assert finished.returncode == 0, finished.stderr[-2000:]
         lines = dict(line.split("\t", 1) for line in finished.stdout.splitlines())
-        assert sorted(lines) == ["encode_items.known", "encode_items.vectors", "retrieve.ids", "retrieve.scores",
-                                 "serving_default.user_vectors", "serving_default.weights"]
-        arguments = inputs(kind, [[3, 3, 3]])
-        for name in set(arguments) - {"history"}:
-            arguments[name] = tf.ones_like(arguments[name])
-        expected = exported.loaded(kind).tower.signatures["serving_default"](**arguments)["user_vectors"].numpy().ravel()
-        served = np.array(lines["serving_default.user_vectors"].split("\t"), float)
-        np.testing.assert_allclose(served[:8], expected, atol=1e-6)
-        np.testing.assert_array_equal(served[8:], served[:8])  # two users, alike
+        numbers = ["retrieve.intents", "serving_default.intents"] if kind == exported.MULTI else []
+        assert sorted(lines) == sorted(["encode_items.known", "encode_items.vectors", "retrieve.ids", "retrieve.scores",
+                                        "serving_default.user_vectors", "serving_default.weights", *numbers])
+        predict_signature = exported.loaded(kind).tower.signatures["serving_default"]
+        given = {"history": item, "intents": 2}
+        arguments = {name: tf.fill([1, 3][:spec.shape.rank], tf.constant(given.get(name, 1), spec.dtype))
+                     for name, spec in predict_signature.structured_input_signature[1].items()}
+        for name, value in predict_signature(**arguments).items():
+            served = np.array(lines[f"serving_default.{name}"].split("\t"), float)
+            np.testing.assert_allclose(served, np.tile(value.numpy().ravel(), 2), atol=1e-6)  # two users, alike
         assert lines["encode_items.known"] == "\t".join(["1"] * 2)
         assert str(item) not in lines["retrieve.ids"].split("\t")  # it is excluded

@@ -1,0 +1,90 @@
+"""Export of a model of several intents: what it proves, and what it leaves behind."""
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf.errors import DataError
+from clrec_tf.serving import publish
+from clrec_tf.serving.saved_model import scales_between
+from tests import exported
+
+USERS = 50
+
+
+def test_a_published_version_says_how_many_intents_it_has():
+    bundle, world = exported.loaded(exported.MULTI), exported.world(exported.MULTI)
+    facts = dict(intents=exported.INTENTS, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
+    assert facts.items() <= bundle.manifest.items()
+    assert bundle.manifest["measured"]["recall"] == 1 and bundle.manifest["measured"]["parity_difference"] <= 2e-6
+    order = np.argsort(-world.catalogue.counts, kind="stable")
+    items = world.model.score_vectors(world.model.item_vectors(world.catalogue.item_rows[order])).numpy()
+    np.testing.assert_allclose(bundle.item_vectors(), items, atol=1e-6)
+
+
+def test_histories_and_candidates_have_matrices_of_their_own_and_item_tables_stay_behind():
+    folder = exported.bundle_folder(exported.MULTI)
+    shapes = [shape for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
+    assert [exported.ITEMS, 16] in shapes and [exported.ITEMS, 8] in shapes
+    assert not [shape for shape in shapes if shape[:1] in ([9], [1 + exported.ITEMS + exported.BUCKETS])]
+
+
+def test_one_matrix_serves_both_where_one_is_the_other_scaled():
+    rng = np.random.default_rng(0)
+    items = rng.standard_normal((9, 4)).astype(np.float32)
+    items[3] = 0
+    norms = np.linalg.norm(items, axis=1)
+    unit = items / np.maximum(norms, 1e-9)[:, None]
+    scales = scales_between(items, unit)
+    assert scales[3] == 0 and scales[:3] == pytest.approx(1 / norms[:3])
+    assert scales_between(items, items) == pytest.approx(np.where(norms > 0, 1, 0))
+    assert scales_between(items, -unit) is None and scales_between(items, unit[:, :3]) is None
+    assert scales_between(items, unit + 1e-4) is None
+    assert scales_between(np.zeros_like(items), items) is None
+
+
+def changed(name, change):
+    """`held_out_users` as if the live model gave something else."""
+    honest = publish.held_out_users
+
+    def held_out_users(*arguments):
+        users = honest(*arguments)
+        values = getattr(users.intents, name).copy()
+        change(values)
+        return dataclasses.replace(users, intents=dataclasses.replace(users.intents, **{name: values}))
+    return held_out_users
+
+
+@pytest.mark.parametrize("name", ["vectors", "weights", "numbers"])
+def test_parity_covers_every_intent(name, tmp_path, monkeypatch):
+    def last_of_one_user(values):
+        values[7, -1] += 1 if name == "numbers" else 1e-3
+    monkeypatch.setattr(publish, "held_out_users", changed(name, last_of_one_user))
+    with pytest.raises(DataError, match="loaded and live user vectors of .* users differ by up to"):
+        exported.world(exported.MULTI).export(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_order_of_almost_equal_weights_is_no_difference(tmp_path, monkeypatch):
+    for name in ("vectors", "weights", "numbers"):
+        def swap(values):
+            values[:, [2, 3]] = values[:, [3, 2]]
+        monkeypatch.setattr(publish, "held_out_users", changed(name, swap))
+    exported.world(exported.MULTI).export(tmp_path)
+
+
+def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):
+    asked, held_out, honest = {}, [], publish.held_out_users
+    monkeypatch.setattr(publish, "held_out_users", lambda *a: held_out.append(honest(*a)) or held_out[0])
+    for name in ("build_index", "recall_at_k"):
+        function = getattr(publish, name)
+        monkeypatch.setattr(publish, name, lambda *a, name=name, function=function: (
+            asked.__setitem__(name, a[2]), function(*a))[1])
+    exported.world(exported.MULTI).export(tmp_path)
+    vectors = held_out[0].intents.vectors
+    assert vectors.shape[1:] == (exported.INTENTS, 8) and 30 < len(vectors) <= USERS
+    for queries in asked.values():
+        np.testing.assert_allclose(queries, vectors[:, :4].reshape(-1, 8), atol=1e-5)
+    assert len(asked) == 2
