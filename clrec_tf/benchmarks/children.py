@@ -32,8 +32,12 @@ def peak_memory_bytes() -> int:
 
     Not what the kernel reports of a child to its parent, which on Linux is never less than the parent's own.
     """
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+    return _status_bytes("VmHWM")
+
+
+def resident_memory_bytes() -> int:
+    """The resident size of this process now."""
+    return _status_bytes("VmRSS")
 
 
 def cpu_seconds() -> float:
@@ -45,6 +49,11 @@ def cpu_seconds() -> float:
 def quiet_about_functions():
     """Each side of a comparison is a function of its own, which TensorFlow takes for needless retracing."""
     tf.get_logger().setLevel("ERROR")
+
+
+def _status_bytes(field):
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))
 
 
 def _call(function, config, arguments):

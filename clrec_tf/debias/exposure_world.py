@@ -102,10 +102,13 @@ def generate(settings: WorldSettings) -> ExposureWorld:
 
 
 def tabular_world(contexts: int = 4, items: int = 30) -> ExposureWorld:
-    """The world of the stochastic check: c = sigmoid(−1 + N(0,1)), q ∝ 1/rank everywhere, contexts equally frequent."""
+    """The world of the stochastic check: c = sigmoid(−1 + N(0,1)), q ∝ 1/rank everywhere, contexts equally frequent.
+
+    An item's intent is the context that likes it most, so that intents are preferred differently.
+    """
     click_rate = sigmoid(-1 + np.random.default_rng(TABULAR_SEED).normal(size=(contexts, items)))
     exposure = _mixed(np.tile(1.0 / np.arange(1, items + 1), (contexts, 1)), 0.02)
-    return ExposureWorld(exposure, click_rate, np.full(contexts, 1 / contexts), np.zeros(items, np.int64))
+    return ExposureWorld(exposure, click_rate, np.full(contexts, 1 / contexts), click_rate.argmax(axis=0))
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

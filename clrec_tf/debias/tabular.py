@@ -87,13 +87,15 @@ class TableTrainer(tf.Module):
       steps: of training.
     """
 
+    step_type = Step
+
     def __init__(self, world: ExposureWorld, loss: typing.Callable[[Step], tf.Tensor], queue: str, seed: int,
                  steps: int = STEPS):
         super().__init__()
         self._loss, self._entering, self._seed, self._steps = loss, queue, seed, steps
         self._shown = {"clicks": tf.constant(world.clicks, tf.float32),
                        "impressions": tf.constant(world.exposure, tf.float32)}
-        self._queue = FifoQueue(QUEUE, {"item": tf.TensorSpec([], tf.int32)}, LocalRuntime().local_variable)
+        self._queue = self._new_queue()
         self._table, self._sum = (tf.Variable(tf.zeros(world.exposure.shape)) for _ in range(2))
         rate = tf.keras.optimizers.schedules.PolynomialDecay(FIRST_RATE, steps, LAST_RATE)
         self._optimizer = tf.keras.optimizers.Adam(rate)
@@ -107,9 +109,7 @@ class TableTrainer(tf.Module):
     @tf.function
     def _run(self):
         handles = self._queue.handles()
-        if self._entering:
-            _, item = self._visits(Draws(self._seed, -1), self._entering, QUEUE)
-            self._queue.enqueue(handles, tf.ones([QUEUE], tf.bool), item=item)
+        self._prefill(handles)
         first_averaged = self._steps - int(AVERAGED * self._steps)
         for number in tf.range(self._steps):
             self._step(handles, Draws(self._seed, number))
@@ -118,13 +118,23 @@ class TableTrainer(tf.Module):
     def _step(self, handles, draws):
         contexts, positives = self._visits(draws, "clicks", BATCH)
         # Enqueue first: a positive belongs to its own denominator once.
-        queued, slots = self._enqueue(handles, draws, positives)
+        queued = self._enqueue(handles, draws, contexts, positives)
         with tf.GradientTape() as tape:
             logits = tf.matmul(tf.one_hot(contexts, self._table.shape[0]), self._table)  # rows, with a dense gradient
-            loss = tf.reduce_mean(self._loss(Step(logits, contexts, positives, draws, queued, slots)))
+            loss = tf.reduce_mean(self._loss(self.step_type(logits, contexts, positives, draws, *queued)))
         self._optimizer.apply_gradients([(tape.gradient(loss, self._table), self._table)])
 
-    def _enqueue(self, handles, draws, positives):
+    def _new_queue(self):
+        return FifoQueue(QUEUE, {"item": tf.TensorSpec([], tf.int32)}, LocalRuntime().local_variable)
+
+    def _prefill(self, handles):
+        if self._entering:
+            _, item = self._visits(Draws(self._seed, -1), self._entering, QUEUE)
+            self._queue.enqueue(handles, tf.ones([QUEUE], tf.bool), item=item)
+
+    def _enqueue(self, handles, draws, contexts, positives):
+        """The further fields of a step."""
+        del contexts
         if not self._entering:
             return tf.zeros([0], tf.int32), tf.zeros([0], tf.int64)
         item = positives if self._entering == "clicks" else self._visits(draws, self._entering, BATCH)[1]

@@ -9,8 +9,9 @@ contrastive model on clicks learns log p(y|x)/p(y); against uniform negatives th
 
 An item without training clicks is outside the vocabulary and has no vector: its score is 0, that of a zero vector, and
 p̂ counts it 0 times; most-popular likewise. Nothing is known of it, so the score stands between what a user is drawn to
-and what not. `auc/unknown_positives` and `auc/unknown_negatives` are their shares; `…/known` is the metric among the
-users of whom both items are known, which is what a model can be judged by where these shares are large.
+and what not. `auc/unknown_positives` and `auc/unknown_negatives` are their shares, u⁺ and u⁻; `auc/ceiling` = 1 − u⁺u⁻/2 is
+what the paired AUC can reach, since two unknown items tie; `…/known` is the metric among the users of whom both items
+are known, which is what a model can be judged by where these shares are large.
 """
 import numpy as np
 
@@ -56,8 +57,9 @@ def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature:
     clicks = np.append(0, counts)[items]
     rebiased = scores / temperature + np.log((clicks + 1) / (counts.sum() + max(log_items, len(counts))))
     coins, both_known = labels(seed, users.user_ids), (items > 0).all(axis=0)
-    result = {"auc/unknown_positives": float(1 - known.mean()), "auc/unknown_negatives": float((items[1] == 0).mean()),
-              "auc/items": int(log_items)}
+    unknown = (items == 0).mean(axis=1)
+    result = {"auc/items": int(log_items), "auc/unknown_positives": float(unknown[0]),
+              "auc/unknown_negatives": float(unknown[1]), "auc/ceiling": float(1 - unknown.prod() / 2)}
     for ending, kept in (("", np.ones(len(coins), bool)), ("/known", both_known)):
         columns = [scores[:, kept], rebiased[:, kept], clicks[:, kept]]
         for kind, rows in (("coin_flip", _coin_rows(coins[kept])), ("paired", _all_rows(kept.sum()))):

@@ -110,7 +110,7 @@ def check_finite(progress, result, steps, limit):
 def validate(run, reporter, settings) -> bool:
     """Scores the model, keeps it if it is the best; returns whether training should stop."""
     metrics = run.validator.metrics()
-    names = ("hr@", "ndcg@", "recall@", "mrr/", "auc/")
+    names = ("hr@", "ndcg@", "recall@", "mrr/", "auc/coin_flip", "auc/paired")
     ranking = {name: value for name, value in metrics.items() if name.startswith(names)}
     reporter.write(run.progress.step, {f"valid/{name}": value for name, value in ranking.items()})
     best, stop = note_validation(run.progress, metrics[settings.validation_metric], settings.early_stopping_patience)
