@@ -15,10 +15,19 @@ def auc(scores, positive):
 def pooled_auc(scores, positive, weights):
     """`auc` where row i stands weights[r, i] times: scores [N], positive bool [N], weights [R,N] -> [R]; NaN where a
     resample lacks a class."""
+    order, starts = _ascending(scores)
+    return _area(weights[:, order], positive[order], starts)
+
+
+def _ascending(scores):
+    """Order [N] of the rows by score, and where each run of equal scores begins in it."""
     order = np.argsort(scores, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(scores[order]) != 0))  # of each run of equal scores
-    mass = lambda mask: np.add.reduceat(weights[:, order] * mask[order], starts, axis=1)
-    positives, negatives = mass(positive), mass(~positive)
+    return order, np.flatnonzero(np.append(True, np.diff(scores[order]) != 0))
+
+
+def _area(weights, positive, starts):
+    """`pooled_auc` of rows in ascending order, with the `starts` of equal scores."""
+    positives, negatives = (np.add.reduceat(weights * mask, starts, axis=1) for mask in (positive, ~positive))
     below = np.cumsum(negatives, axis=1) - negatives
     won = (positives * (below + negatives / 2)).sum(axis=1)
     pairs = positives.sum(axis=1) * negatives.sum(axis=1)
@@ -42,13 +51,12 @@ def bootstrap_auc(columns, users, positive, seed, resamples=1000, level=0.95):
       (low [M], high [M]); NaN where no resample has both classes.
     """
     rng, count = np.random.default_rng(seed), int(users.max()) + 1
-    orders = [np.argsort(scores, kind="stable") for scores in columns]  # once: sorting what is sorted costs little
-    ordered = [(scores[order], positive[order], users[order]) for scores, order in zip(columns, orders)]
-    values = np.empty((resamples, len(ordered)))
-    for row in values:
-        weight = np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
-        row[:] = [pooled_auc(scores, labels, weight[None, owner])[0] for scores, labels, owner in ordered]
+    rows = [(users[order], positive[order], starts) for order, starts in map(_ascending, columns)]
+    values = np.empty((resamples, len(rows)))
+    for value in values:
+        weights = np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
+        value[:] = [_area(weights[None, owner], labels, starts)[0] for owner, labels, starts in rows]
     values = values[np.isfinite(values).all(axis=1)]
     if not len(values):
-        return np.full((2, len(ordered)), np.nan)
+        return np.full((2, len(rows)), np.nan)
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)

@@ -9,9 +9,9 @@ contrastive model on clicks learns log p(y|x)/p(y); against uniform negatives th
 
 An item without training clicks is outside the vocabulary and has no vector: its score is 0, that of a zero vector, and
 p̂ counts it 0 times; most-popular likewise. Nothing is known of it, so the score stands between what a user is drawn to
-and what not. `auc/unknown_positives` and `auc/unknown_negatives` are their shares, u⁺ and u⁻; `auc/ceiling` = 1 − u⁺u⁻/2 is
-what the paired AUC can reach, since two unknown items tie; `…/known` is the metric among the users of whom both items
-are known, which is what a model can be judged by where these shares are large.
+and what not. `auc/unknown_positives` and `auc/unknown_negatives` are their shares, u⁺ and u⁻; `auc/ceiling` =
+1 − u⁺u⁻/2 is what the paired AUC can reach, since two unknown items tie. Where there are such items, `…/known` is the
+metric among the users of whom both items are known, by which a model can be judged if these are enough.
 """
 import numpy as np
 
@@ -60,7 +60,8 @@ def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature:
     unknown = (items == 0).mean(axis=1)
     result = {"auc/items": int(log_items), "auc/unknown_positives": float(unknown[0]),
               "auc/unknown_negatives": float(unknown[1]), "auc/ceiling": float(1 - unknown.prod() / 2)}
-    for ending, kept in (("", np.ones(len(coins), bool)), ("/known", both_known)):
+    groups = {"": np.ones(len(coins), bool)} | ({} if both_known.all() else {"/known": both_known})
+    for ending, kept in groups.items():
         columns = [scores[:, kept], rebiased[:, kept], clicks[:, kept]]
         for kind, rows in (("coin_flip", _coin_rows(coins[kept])), ("paired", _all_rows(kept.sum()))):
             result |= _of_rows(f"auc/{kind}", ending, columns, rows, seed, detailed)
