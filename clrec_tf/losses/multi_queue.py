@@ -216,4 +216,5 @@ def _chunk(rows, shares, candidates, counts, live, shifted):
     scale = tf.repeat(tf.math.divide_no_nan(shares, sums), heads)[:, None]
     by_rows = tf.reshape(scale * weighed[:, :width], [-1, heads, width])
     by_live = tf.matmul(terms[:, :live], scale * flat, transpose_a=True) * counts[:live, None]
-    return tf.math.log(sums) + top, by_rows, by_live
+    # 0 where nothing is compared with, as in a batch of rows that do not count.
+    return tf.math.log(tf.where(sums > 0, sums, 1.0)) + top, by_rows, by_live

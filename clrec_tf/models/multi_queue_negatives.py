@@ -100,9 +100,9 @@ class MultiQueueNegatives(tf.Module):
 
     def prefill(self, batches):
         """Fills the queues with clicks, routed and encoded by the model as it is, until they are full, or as many were
-        sent as would fill all queues twice."""
+        sent as would fill all queues four times."""
         handles = self.handles()["queue"]
-        enough = 2 * (self.model.num_intents + 1) * self.queue.capacity
+        enough = 4 * (self.model.num_intents + 1) * self.queue.capacity
         for sent, batch in enumerate(batches):
             if self.queue.full(handles) or sent * len(batch["weight"]) >= enough:
                 break

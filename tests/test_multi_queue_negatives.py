@@ -1,0 +1,166 @@
+"""Multi-CLRec's objective against a loop over single entries, with gradients, and at its limits (SPEC F9, F14)."""
+import numpy as np
+import pytest
+
+from clrec_tf.losses import auxiliary
+from clrec_tf.losses.contrastive import weighted_mean
+from clrec_tf.models.multi_clrec import AuxiliarySettings
+from clrec_tf.models.multi_queue_negatives import own_entry_once
+from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.training.runtime import LocalRuntime
+from tests import tiny_multi
+from tests.tiny_multi import random_batch, tiny_model
+import tensorflow as tf
+
+GROUPED, COUNTED = 10**6, 1
+
+
+def step(objective, batch):
+    """(loss, gradients by the model's variables) of one step."""
+    with tf.GradientTape() as tape:
+        loss = objective.loss(batch, objective.handles())
+    variables = objective.model.trainable_variables
+    return loss, [tf.convert_to_tensor(gradient) if gradient is not None else tf.zeros_like(variable)
+                  for gradient, variable in zip(tape.gradient(loss, variables), variables)]
+
+
+@pytest.mark.parametrize("kind, item_rows, compiled", [
+    ("raw", GROUPED, True), ("raw", COUNTED, True), ("cached", GROUPED, True), ("raw", GROUPED, False)])
+def test_loss_equals_loops(kind, item_rows, compiled):
+    """The model stays as it is, so cached vectors are fresh ones; queues fill, wrap, and evict; rows of weight 0 stay
+    out."""
+    model, rng = tiny_model(), np.random.default_rng(0)
+    objective, loops = tiny_multi.objective_of(kind, model, 8, item_rows), tiny_multi.Loops(model, 8)
+    assert kind == "cached" or objective.by_counts == (item_rows == COUNTED)
+    function = lambda batch: objective.loss(batch, objective.handles())
+    function = tf.function(function) if compiled else function
+    for _ in range(12):
+        batch = random_batch(rng, 5)
+        np.testing.assert_allclose(function(batch), loops(batch), rtol=1e-5)
+    assert min(len(queue) for queue in loops.own) > 2
+
+
+def test_grouped_and_counted_have_equal_gradients():
+    rng = np.random.default_rng(1)
+    sides = [tiny_multi.objective_of("raw", tiny_model(), 8, item_rows) for item_rows in (GROUPED, COUNTED)]
+    for _ in range(8):
+        batch = random_batch(rng, 5)
+        (loss, gradients), (other_loss, others) = (step(side, batch) for side in sides)
+        np.testing.assert_allclose(loss, other_loss, rtol=1e-5)
+        for gradient, other in zip(gradients, others):
+            np.testing.assert_allclose(gradient, other, atol=1e-5)
+
+
+def test_one_intent_equals_the_single_queue():
+    """H = 1: both queues together are one queue of twice the capacity, and there is nothing to route or to select."""
+    model, rng = tiny_model(intents=1, settings=AuxiliarySettings()), np.random.default_rng(2)
+    multi = tiny_multi.objective_of("raw", model, 8)
+    single = build_variant("raw", model, 16, False, LocalRuntime().local_variable)
+    single.model = tiny_model(intents=1)
+    for _ in range(8):
+        batch = random_batch(rng, 5)
+        loss, gradients = step(multi, batch)
+        with tf.GradientTape() as tape:
+            expected = weighted_mean(single.losses(batch, single.handles()), batch["weight"])
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        found = tape.gradient(expected, single.model.trainable_variables)
+        for gradient, other in zip(gradients, found):
+            np.testing.assert_allclose(gradient, 0 if other is None else tf.convert_to_tensor(other), atol=1e-5)
+
+
+def touched(gradients, model):
+    """Items whose rows of the id table have a gradient."""
+    table = next(number for number, variable in enumerate(model.trainable_variables)
+                 if variable is model.item_encoder.ids.table)
+    return set(np.flatnonzero(np.abs(gradients[table].numpy()).sum(axis=1)))
+
+
+def test_who_gets_a_gradient():
+    """Raw: every queued item; cached: only what the batch holds."""
+    batches = [tiny_multi.make_batch(targets, [[1, 2, 0]] * 2, [1.0, 1.0]) for targets in ([3, 4], [5, 6], [7, 8])]
+    for kind, expected in (("raw", {1, 2, 3, 4, 5, 6, 7, 8}), ("cached", {1, 2, 7, 8})):
+        model = tiny_model()
+        objective = tiny_multi.objective_of(kind, model, 8)
+        for batch in batches:
+            _, gradients = step(objective, batch)
+        assert touched(gradients, model) == expected
+
+
+def test_own_entry_once_by_central_differences():
+    """Its value is 0; its gradient is (1 − n) times that of the row's own entry in log Z."""
+    rng = np.random.default_rng(0)
+    vectors, positives = (tiny_multi.unit(rng.normal(size=shape)) for shape in ((2, 3, 4), (2, 4)))
+    others, stands_for, temperature = np.array([5.0, 9.0]), np.array([4.0, 2.5]), 0.4
+    own = lambda g: np.exp(np.einsum("bhd,bd->bh", vectors, g) / temperature).sum(axis=1)
+    logs = np.log(own(positives) + others)
+    g = tf.Variable(positives, dtype=tf.float32)
+    with tf.GradientTape() as tape:
+        value = own_entry_once(g, *(tf.constant(part, tf.float32) for part in (vectors, logs, stands_for)), temperature)
+        total = tf.reduce_sum(value)
+    np.testing.assert_array_equal(value, [0, 0])
+    expected = np.zeros((2, 4))
+    for place in np.ndindex(2, 4):
+        moved = [positives.copy() for _ in range(2)]
+        moved[0][place], moved[1][place] = positives[place] + 1e-5, positives[place] - 1e-5
+        up, down = (np.log(own(side) + others)[place[0]] for side in moved)
+        expected[place] = (1 - stands_for[place[0]]) * (up - down) / 2e-5
+    np.testing.assert_allclose(tape.gradient(total, g), expected, rtol=1e-4)
+
+
+def test_auxiliary_losses_join_with_their_weights():
+    """λ1·L1 + λ2·L2 + λ3·L3, rows of weight 0 and padding left out of all three."""
+    weights = dict(target_routing=0.5, target_vector=2.0, balance=3.0)
+    rng = np.random.default_rng(4)
+    batch = random_batch(rng, 6)
+    plain = tiny_multi.objective_of("raw", tiny_model(), 8)
+    with_all = tiny_multi.objective_of("raw", tiny_model(settings=AuxiliarySettings(**weights)), 8)
+    difference = step(with_all, batch)[0] - step(plain, batch)[0]
+    model, rows = plain.model, batch["weight"].numpy() > 0
+    logits = model.user_encoder.route(model.item_encoder.categories(batch["target"])).numpy()
+    intents = logits.argmax(axis=1)
+    history = batch["history"]
+    clicks = tf.reshape(model.history_vectors(tf.reshape(history, [-1, 2])), [6, tiny_multi.HISTORY, -1])
+    users = model.user_encoder(clicks, history[:, :, 0] > 0).vectors.numpy()
+    targets = tiny_multi.unit(model.item_vectors(batch["target"]).numpy())
+    scores = np.einsum("bhd,bd->bh", users, targets) / tiny_multi.TEMPERATURE
+    of_rows = (0.5 * auxiliary.intent_cross_entropy(tf.constant(logits), tf.constant(intents))
+               + 2.0 * auxiliary.intent_cross_entropy(tf.constant(scores, tf.float32), tf.constant(intents)))
+    counted = [*history.numpy()[rows].reshape(-1, 2), *batch["target"].numpy()[rows]]
+    counted = tf.constant([row for row in counted if row[0] > 0], tf.int64)
+    routed = tf.nn.softmax(model.user_encoder.route(model.item_encoder.categories(counted))).numpy().mean(axis=0)
+    balance = np.sum(1 / 3 * (np.log(1 / 3) - np.log(routed)))
+    expected = np.sum(batch["weight"] * of_rows) / np.sum(batch["weight"]) + 3.0 * balance
+    np.testing.assert_allclose(difference, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("balanced, counted", [("targets", [4, 4, 9]), ("unique", [1, 2, 4, 9])])
+def test_whose_routing_is_balanced(balanced, counted):
+    settings = AuxiliarySettings(0.0, 0.0, 1.0, balanced=balanced)
+    batch = tiny_multi.make_batch([4, 4, 9, 7], [[1, 2, 0], [2, 4, 9], [1, 0, 0], [5, 6, 7]], [1, 1, 1, 0])
+    found = (step(tiny_multi.objective_of("raw", tiny_model(settings=settings), 8), batch)[0]
+             - step(tiny_multi.objective_of("raw", tiny_model(), 8), batch)[0])
+    model = tiny_model()
+    routed = tf.nn.softmax(model.user_encoder.route(
+        model.item_encoder.categories(tiny_multi.rows_of(np.array(counted))))).numpy().mean(axis=0)
+    np.testing.assert_allclose(found, np.sum(1 / 3 * (np.log(1 / 3) - np.log(routed))), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["raw", "cached"])
+def test_an_empty_batch_moves_nothing(kind):
+    objective = tiny_multi.objective_of(kind, tiny_model(settings=AuxiliarySettings()), 8)
+    batch = tiny_multi.make_batch([3, 4], [[0, 0, 0]] * 2, [0.0, 0.0])
+    loss, gradients = step(objective, batch)
+    assert loss == 0 and all(np.isfinite(gradient).all() for gradient in gradients)
+    handles = objective.handles()["queue"]
+    assert int(objective.queue.main.fill(handles["main"])) == 0
+
+
+def test_prefill_fills_all_queues():
+    rng = np.random.default_rng(0)
+    for kind in ("raw", "cached"):
+        objective = tiny_multi.objective_of(kind, tiny_model(), 6)
+        objective.prefill(random_batch(rng, 5) for _ in range(100))
+        assert bool(objective.queue.full(objective.handles()["queue"]))
+        health = objective.health(objective.handles())
+        assert list(health) == list(objective.health_names)
+        assert (health["queue_fill"], health["queue_intent_fill_min"]) == (6, 6)

@@ -1,0 +1,93 @@
+"""A tiny Multi-CLRec, its batches, and an oracle of its loss: NumPy loops over deques of single entries."""
+import collections
+
+import numpy as np
+
+from clrec_tf.data.schema import Feature
+from clrec_tf.encoders.intent_items import IntentItemEncoder
+from clrec_tf.encoders.intents import IntentUserEncoder
+from clrec_tf.models.multi_clrec import AuxiliarySettings
+from clrec_tf.models.multi_clrec import MultiCLRec
+from clrec_tf.models.multi_queue_negatives import build_multi_queue
+from clrec_tf.training.runtime import LocalRuntime
+import tensorflow as tf
+
+ITEMS, CATEGORIES, DIM, HISTORY, TEMPERATURE = 12, 5, 4, 3, 0.4
+NO_AUXILIARY = AuxiliarySettings(0.0, 0.0, 0.0)
+CATEGORY = np.append(0, np.arange(ITEMS) % CATEGORIES + 1)  # of each item
+
+
+def tiny_model(intents=3, settings=NO_AUXILIARY, seed=3):
+    """Items of one category each; positions, no times."""
+    tf.keras.utils.set_random_seed(seed)
+    features = (Feature("category", CATEGORIES + 1, 1, CATEGORIES),)
+    items = IntentItemEncoder(ITEMS + 1, DIM, features, "category", seed=seed)
+    users = IntentUserEncoder(DIM, intents, HISTORY, TEMPERATURE, "backward", (), False, False, seed + 50)
+    return MultiCLRec(items, users, TEMPERATURE, settings)
+
+
+def objective_of(kind, model, capacity, item_rows=10**6, st_mode="literal", balanced=True):
+    """By default over so many items that candidates are grouped by intent; `item_rows` = 1: counted."""
+    return build_multi_queue(kind, model, capacity, LocalRuntime().local_variable, item_rows, st_mode, 100.0, balanced)
+
+
+def rows_of(ids):
+    return tf.constant(np.stack([ids, CATEGORY[ids]], axis=-1), tf.int64)
+
+
+def make_batch(targets, histories, weights):
+    """Ids; histories [B,HISTORY] are padded with 0 behind."""
+    histories = np.asarray(histories)
+    return {"history": rows_of(histories), "target": rows_of(np.asarray(targets)),
+            "length": tf.constant((histories > 0).sum(axis=1), tf.int64),
+            "user_id": tf.range(len(targets), dtype=tf.int64), "weight": tf.constant(weights, tf.float32)}
+
+
+def random_batch(rng, size, all_valid=False):
+    """Some short histories; some rows of weight 0."""
+    histories = rng.integers(1, ITEMS + 1, (size, HISTORY))
+    histories[rng.random(size) < 0.4, 1:] = 0
+    weights = rng.choice([1.0] if all_valid else [0.0, 0.5, 1.0, 2.0], size)
+    weights[0] = 1.0
+    return make_batch(rng.integers(1, ITEMS + 1, size), histories, weights)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+class Loops:
+    """The loss of a model without auxiliary losses, row by row; entries are kept as ids."""
+
+    def __init__(self, model, capacity):
+        self.model, self.capacity, self.main = model, capacity, collections.deque()
+        self.own = [collections.deque(maxlen=capacity) for _ in range(model.num_intents)]
+
+    def vectors(self, ids):
+        return unit(self.model.item_vectors(rows_of(np.asarray(ids))).numpy().astype(float))
+
+    def intents(self, ids):
+        return self.model.route(rows_of(np.asarray(ids))).numpy()
+
+    def enqueue(self, batch):
+        targets = batch["target"].numpy()[:, 0]
+        for item in targets[batch["weight"].numpy() > 0]:
+            self.main.append(item)
+            if len(self.main) > self.capacity:
+                old = self.main.popleft()
+                self.own[int(self.intents([old])[0])].append(old)
+
+    def __call__(self, batch):
+        """Enqueues, and gives the weighted mean."""
+        self.enqueue(batch)
+        history, mask = batch["history"], batch["history"][:, :, 0] > 0
+        clicks = tf.reshape(self.model.history_vectors(tf.reshape(history, [-1, 2])), [-1, HISTORY, 2 * DIM])
+        found = self.model.user_encoder(clicks, mask)
+        targets, weights, losses = batch["target"].numpy()[:, 0], batch["weight"].numpy(), []
+        for row, (target, intent) in enumerate(zip(targets, self.intents(targets))):
+            candidates = self.vectors([*self.main, *self.own[intent]])
+            users = found.vectors.numpy()[row].astype(float)
+            selected = users[np.argmax(found.logits.numpy()[row])]
+            positive = selected @ self.vectors([target])[0] / TEMPERATURE
+            losses.append(np.log(np.exp(users @ candidates.T / TEMPERATURE).sum()) - positive)
+        return np.sum(weights * losses) / np.sum(weights)
