@@ -1,15 +1,20 @@
 """Export of a model of several intents: what it proves, and what it leaves behind."""
 import dataclasses
 import os
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from clrec_tf.errors import DataError
+from clrec_tf.export import export
 from clrec_tf.serving import publish
+from clrec_tf.serving.bundle import load_bundle
 from clrec_tf.serving.saved_model import scales_between
+from clrec_tf.serving.show import show
 from tests import exported
+from tests import small_run
 
 USERS = 50
 
@@ -88,3 +93,22 @@ def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):
     for queries in asked.values():
         np.testing.assert_allclose(queries, vectors[:, :4].reshape(-1, 8), atol=1e-5)
     assert len(asked) == 2
+
+
+def test_from_a_trained_run_with_dwell_times_to_what_a_person_sees(tmp_path, capsys):
+    data_dir = small_run.prepared(tmp_path, dwell_column="stayed")
+    settings = small_run.config(data_dir, tmp_path / "run", epochs=1,
+                                model=dict(model="multi_clrec", num_intents=5, attention_heads=4))
+    assert small_run.run(settings) == 0
+    bundle = load_bundle(export(settings))
+    assert bundle.manifest["uses_dwell"] and bundle.manifest["intents"] == 5
+    assert bundle.manifest["measured"]["parity_difference"] <= publish.PARITY
+    settings = dataclasses.replace(settings, retrieve=dataclasses.replace(
+        settings.retrieve, k=6, intents=3, merge="quota"))
+    text = show(settings)
+    assert capsys.readouterr().out.endswith(text + "\n")
+    searched = re.search(r"intents searched, with their weights: (.*)", text)[1]
+    weights = {int(number): float(weight) for number, weight in re.findall(r"(\d+) \((0\.\d+)\)", searched)}
+    brought = re.findall(r"^    -?\d\.\d{3}  intent (\d+) +\d+", text, re.MULTILINE)
+    assert len(weights) == 3 and list(weights.values()) == sorted(weights.values(), reverse=True)
+    assert len(brought) == 6 and set(map(int, brought)) == set(weights)  # by quota, each brings at least one of six
