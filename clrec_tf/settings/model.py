@@ -60,7 +60,7 @@ class ModelConfig(Section):
     use_dwell: bool = setting(True, "multi_clrec: weigh clicks by how long the user stayed, where the data says so.")
     residual: bool = setting(False, "multi_clrec: MLPs add to their input, and items are normalized before they are "
                                     "summed, as the method's predecessor did.")
-    st_mode: str = setting("capped",
+    st_mode: str = setting("soft",
         "multi_clrec: gradient of the choice among a user's vectors. literal: as the formula reads, without bound. "
         "capped: at most --st_max_ratio. soft: of the mixture of all vectors.", choices=("literal", "capped", "soft"))
     st_max_ratio: float = setting(100.0, "multi_clrec: largest e^(s_h − s_h*) in the gradient of st_mode capped.",
