@@ -57,6 +57,20 @@ def test_bootstrap_draws_users_with_all_their_rows():
     assert low[0] == high[0] == 1.0
 
 
+def test_bootstrap_by_loop():
+    rng = np.random.default_rng(2)
+    scores, users = rng.integers(0, 5, (2, 14)), rng.integers(0, 6, 14)
+    positive = np.arange(14) % 3 == 0
+    draws, found = np.random.default_rng(7), []
+    for _ in range(40):
+        rows = [row for user in draws.integers(6, size=6) for row in np.flatnonzero(users == user)]
+        if 0 < positive[rows].sum() < len(rows):
+            found.append([float(auc_by_pairs(values[rows], positive[rows])) for values in scores])
+    expected = np.quantile(found, [0.1, 0.9], axis=0)
+    assert set(users) == set(range(6)) and len(found) > 30
+    np.testing.assert_allclose(bootstrap_auc(scores, users, positive, 7, resamples=40, level=0.8), expected)
+
+
 def test_interval_is_as_wide_as_theory_says():
     rng, users = np.random.default_rng(0), 400
     scores = np.concatenate([rng.normal(1, 1, users), rng.normal(0, 1, users)])
