@@ -38,7 +38,7 @@ def impression_log(clicks: str, seed: int = 1) -> str:
     """Before each click of a log, some random items and the one that was clicked."""
     rng, lines = np.random.default_rng(seed), ["user_id,item_id,timestamp"]
     for row in clicks.split()[1:]:
-        user, item, second, _ = row.split(",")
+        user, item, second = row.split(",")[:3]
         shown = [*(rng.geometric(.15, RANDOM_SHOWN) % small_run.ITEMS + 1), item]
         lines += [f"{user},{one},{int(second) - 9 + place}" for place, one in enumerate(shown)]
     return "\n".join(lines) + "\n"
