@@ -94,7 +94,8 @@ def test_cases_have_their_own_targets():
         "click queue, β=0.5": p / popularity ** .5,
         "negative sampling": p / popularity ** .75, "shared negative sampling": p / popularity ** .75,
         "IPW, weights up to 20": p * np.minimum(1 / q, 20)}
-    found = tabular_losses.cases(WORLD, mask_hits=False)
+    # The multi-queue's has no formula: test_tabular_intents.
+    found = [case for case in tabular_losses.cases(WORLD, mask_hits=False) if "multi-queue" not in case.name]
     assert {case.name for case in found} == set(unnormalized)
     for case in found:
         rows = unnormalized[case.name]

@@ -14,6 +14,10 @@ from clrec_tf.debias.exposure_world import ExposureWorld
 from clrec_tf.debias.exposure_world import normalized
 from clrec_tf.debias.tabular import BATCH
 from clrec_tf.debias.tabular import QUEUE
+from clrec_tf.debias.tabular import TableTrainer
+from clrec_tf.debias.tabular_intents import ContextIntentTrainer
+from clrec_tf.debias.tabular_intents import IntentTableTrainer
+from clrec_tf.debias.tabular_intents import multi_queue
 from clrec_tf.losses import contrastive
 from clrec_tf.losses import ipw
 from clrec_tf.losses import sampled
@@ -34,12 +38,14 @@ class Case:
       target: its closed form, [X,V].
       queue: what enters the queue, see `TableTrainer`.
       defect: it must *miss* the target.
+      trainer: of the table.
     """
     name: str
     loss: typing.Callable
     target: np.ndarray
     queue: str = ""
     defect: bool = False
+    trainer: type[TableTrainer] = TableTrainer
 
 
 def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
@@ -48,7 +54,7 @@ def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
     noise, even = normalized(popularity ** NOISE_POWER), np.full(p.shape[1], 1 / p.shape[1])
     by_noise, clicks = closed_forms.negative_sampling(p, noise), closed_forms.click_queue(p, popularity)
     clipped = closed_forms.clipped_inverse_propensity(p, 1 / world.exposure, WEIGHT_CAP)
-    mle = closed_forms.maximum_likelihood(p)
+    mle, (_, multi) = closed_forms.maximum_likelihood(p), queue_cases(world)
     return [
         Case("full softmax", full_softmax, mle),
         Case("sampled softmax, logQ", sampled_softmax(popularity), mle),
@@ -63,7 +69,18 @@ def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
         Case("negative sampling", negative_sampling(noise, NEGATIVES), by_noise),
         Case("shared negative sampling", shared_negative_sampling(noise), by_noise),
         Case("BCE, a uniform negative", negative_sampling(even, 1), closed_forms.uniform_bce(p)),
+        multi,
+        Case("multi-queue, by the context's intent", multi_queue, multi.target, "clicks", defect=True,
+             trainer=ContextIntentTrainer),
     ]
+
+
+def queue_cases(world: ExposureWorld) -> list[Case]:
+    """The click queue and the multi-queue."""
+    p, popularity = world.clicks, world.click_popularity
+    return [Case("click queue", click_queue, closed_forms.click_queue(p, popularity), "clicks"),
+            Case("multi-queue", multi_queue, closed_forms.multi_queue(p, popularity, world.intent), "clicks",
+                 trainer=IntentTableTrainer)]
 
 
 def full_softmax(step):
