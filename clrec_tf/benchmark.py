@@ -16,6 +16,7 @@ from clrec_tf.benchmarks import cluster
 from clrec_tf.benchmarks import input as input_suite
 from clrec_tf.benchmarks import losses
 from clrec_tf.benchmarks import memory
+from clrec_tf.benchmarks import multi_queue
 from clrec_tf.benchmarks import prepare
 from clrec_tf.benchmarks import tfrs
 from clrec_tf.benchmarks import training
@@ -35,6 +36,7 @@ SUITES = {
     "memory": memory.run,
     "prepare": prepare.run,
     "cluster": cluster.run,
+    "multi_queue": multi_queue.run,
 }
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
 

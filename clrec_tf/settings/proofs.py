@@ -13,14 +13,15 @@ class BenchmarkConfig(Section):
         "losses (CLRec beside sampled softmax), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
         "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes "
-        "per sample and calls per second of a cluster of processes on this machine; Linux).")
+        "per sample and calls per second of a cluster of processes on this machine; Linux), multi_queue (Multi-CLRec's "
+        "loss beside bare matrix products, its steps beside CLRec's).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
-    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses and cluster).",
-                                   lower=1000)
+    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, cluster "
+                                              "and multi_queue).", lower=1000)
     benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses, "
-                                                                 "cluster).")
+                                                                 "cluster, multi_queue).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
 
 
