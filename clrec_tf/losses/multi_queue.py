@@ -7,12 +7,14 @@ empty slot.
 
 L_cl = −log Σ_h ẅ_h e^{s_hT} + log Σ_{h', y'} n_{y'} e^{s_h'y'},  s = ⟨z, g⟩ / ρ of normalized vectors.
 """
+import dataclasses
 import math
 
 import tensorflow as tf
 
 from clrec_tf.losses.contrastive import SAFE_EXPONENT
 
+VECTORS_AT_ONCE = 512  # of users in a chunk: their terms stay near the processor, and products are large enough
 ST_MODES = ("literal", "capped", "soft")
 
 
@@ -85,11 +87,11 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
 
 
 def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=None, own_counts=None, *,
-                         temperature: float, trained: int | None = None, chunk: int = 32):
+                         temperature: float, trained: int | None = None, chunk: int | None = None):
     """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
-    intent in one matrix product, so no other queue is scored and no candidate is copied per row. Since the shares are
+    intent, so no other queue is scored and no candidate is copied per row. Since the shares are
     known, a chunk's gradient is computed while its logits are there: every logit is computed once, in three products
     (one forward, two backward), and memory is that of one chunk, whatever B, H and the queues are.
 
@@ -106,7 +108,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
       own_counts: [G,Q] float32.
       temperature: ρ.
       trained: only this many of the shared candidates, the first, have a gradient, and no own one; None: all.
-      chunk: rows at once.
+      chunk: rows at once; None: those of about `VECTORS_AT_ONCE` vectors.
 
     Returns:
       (scalar float32, log Z [B] without gradient).
@@ -116,6 +118,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
                                + ([(own, "GQD"), (own_counts, "GQ")] if own is not None else []))
     vectors, shared = tf.cast(vectors, tf.float32), tf.cast(shared, tf.float32)
     groups = own.shape[0] if own is not None else shared_counts.shape[0]
+    chunk = chunk or max(1, VECTORS_AT_ONCE // vectors.shape[1])
     order = tf.argsort(intents, stable=True)
     sizes = tf.math.bincount(tf.cast(intents, tf.int32), minlength=groups, maxlength=groups)
     ends = tf.cumsum(sizes)
@@ -147,34 +150,32 @@ def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts,
       (log Z [B], by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar without meaning).
     """
     groups = own.shape[0] if own is not None else shared_counts.shape[0]
-    size = tf.shape(shared)[0]
     # Of shared candidates the first `train_shared` have a gradient; of own ones all or none.
+    size, width, heads = tf.shape(shared)[0], rows.shape[2], rows.shape[1]
     train_shared, train_own = (size, own is not None) if trained is None else (trained, False)
-    width, heads = rows.shape[2], rows.shape[1]
+    shared = _without_empty(shared, tf.reduce_max(shared_counts, axis=0))
 
     def of_group(group, logs, by_rows, by_shared, by_own, piece):
-        candidates, counts = shared, shared_counts[tf.minimum(group, shared_counts.shape[0] - 1)]
+        sets = [Candidates(shared, shared_counts[tf.minimum(group, shared_counts.shape[0] - 1)], train_shared)]
         if own is not None:
-            candidates = tf.concat([shared, own[group]], axis=0)
-            counts = tf.concat([counts, own_counts[group]], axis=0)
-        live = tf.shape(candidates)[0] if train_own else train_shared
-        # An empty slot may hold anything, which must not become inf·0.
-        candidates = tf.where(counts[:, None] > 0, candidates, 0.0)
+            mine = _without_empty(own[group], own_counts[group])
+            sets.append(Candidates(mine, own_counts[group], tf.shape(mine)[0] if train_own else None))
 
-        def of_chunk(begin, logs, by_rows, by_candidates, piece):
+        def of_chunk(begin, logs, by_rows, by_sets, piece):
             end = tf.minimum(begin + chunk, ends[group])
-            log_sums, by_users, by_live = _chunk(rows[begin:end], shares[begin:end], candidates, counts, live, shifted)
-            return (end, logs.write(piece, log_sums), by_rows.write(piece, by_users), by_candidates + by_live,
-                    piece + 1)
+            log_sums, by_users, by_live = _chunk(rows[begin:end], shares[begin:end], sets, shifted)
+            by_sets = [sums + more for sums, more in zip(by_sets, by_live)]
+            return end, logs.write(piece, log_sums), by_rows.write(piece, by_users), by_sets, piece + 1
 
-        _, logs, by_rows, by_candidates, piece = tf.while_loop(
-            lambda begin, *_: begin < ends[group], of_chunk,
-            [begins[group], logs, by_rows, tf.zeros([live, width]), piece],
-            shape_invariants=[tf.TensorShape([]), None, None, tf.TensorShape([None, width]), tf.TensorShape([])],
+        live = [tf.zeros([candidates.live, width]) for candidates in sets if candidates.live is not None]
+        _, logs, by_rows, by_sets, piece = tf.while_loop(
+            lambda begin, *_: begin < ends[group], of_chunk, [begins[group], logs, by_rows, live, piece],
+            shape_invariants=[tf.TensorShape([]), None, None, [tf.TensorShape([None, width])] * len(live),
+                              tf.TensorShape([])],
             parallel_iterations=1)
-        by_shared += by_candidates[:train_shared]
+        by_shared += by_sets[0]
         if train_own:
-            by_own = by_own.write(group, by_candidates[size:])
+            by_own = by_own.write(group, by_sets[1])
         return group + 1, logs, by_rows, by_shared, by_own, piece
 
     pieces = lambda *shape: tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False,
@@ -194,27 +195,49 @@ def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts,
     return logs.concat(), tf.reshape(by_rows.concat(), [-1, heads, width]), by_shared, by_own
 
 
-def _chunk(rows, shares, candidates, counts, live, shifted):
-    """Rows [n,H,D], already over ρ, with candidates [M,D] of counts [M].
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """Some of what a chunk meets.
+
+    Attributes:
+      vectors: [M,D].
+      counts: [M].
+      live: how many, the first, have a gradient; None: none.
+    """
+    vectors: tf.Tensor
+    counts: tf.Tensor
+    live: tf.Tensor | None
+
+
+def _without_empty(vectors, counts):
+    """Zeros in empty slots, which may hold anything: it must not become inf·0."""
+    return tf.where(counts[:, None] > 0, vectors, 0.0)
+
+
+def _chunk(rows, shares, sets, shifted):
+    """Rows [n,H,D], already over ρ, with sets of `Candidates`, each in its own products: to join them would copy them.
 
     Returns:
-      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D]; by the first `live` candidates).
+      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D]; [those by each set's live ones]).
     """
     heads, width = rows.shape[1], rows.shape[2]
     flat = tf.reshape(rows, [-1, width])
-    logits = tf.matmul(flat, candidates, transpose_b=True)
+    of_rows = lambda reduce, parts: reduce(
+        tf.reshape(tf.stack([reduce(part, axis=1) for part in parts], axis=1), [-1, heads * len(parts)]), axis=1)
+    # log n with the logits; −inf, a term of 0, for an empty slot.
+    logits = [tf.nn.bias_add(tf.matmul(flat, part.vectors, transpose_b=True), tf.math.log(part.counts))
+              for part in sets]
     top = 0.0
     if shifted:
-        masked = tf.where(counts > 0, logits, -math.inf)
-        top = tf.reduce_max(tf.reshape(masked, [tf.shape(rows)[0], -1]), axis=1)
-        logits -= tf.repeat(top, heads)[:, None]
-        logits = tf.where(counts > 0, logits, 0.0)
-    terms = tf.exp(logits)
-    # One product gives the sums of the terms and the sums of the candidates that they weigh.
-    weighed = tf.matmul(terms, tf.concat([counts[:, None] * candidates, counts[:, None]], axis=1))
-    sums = tf.reduce_sum(tf.reshape(weighed[:, width], [-1, heads]), axis=1)
+        top = of_rows(tf.reduce_max, logits)
+        top = tf.where(top > -math.inf, top, 0.0)
+        logits = [part - tf.repeat(top, heads)[:, None] for part in logits]
+    terms = [tf.exp(part) for part in logits]
+    sums = of_rows(tf.reduce_sum, terms)
     scale = tf.repeat(tf.math.divide_no_nan(shares, sums), heads)[:, None]
-    by_rows = tf.reshape(scale * weighed[:, :width], [-1, heads, width])
-    by_live = tf.matmul(terms[:, :live], scale * flat, transpose_a=True) * counts[:live, None]
+    by_rows = scale * tf.add_n([tf.matmul(term, part.vectors) for term, part in zip(terms, sets)])
+    scaled = scale * flat
+    by_live = [tf.matmul(term[:, :part.live], scaled, transpose_a=True) for term, part in zip(terms, sets)
+               if part.live is not None]
     # 0 where nothing is compared with, as in a batch of rows that do not count.
-    return tf.math.log(tf.where(sums > 0, sums, 1.0)) + top, by_rows, by_live
+    return tf.math.log(tf.where(sums > 0, sums, 1.0)) + top, tf.reshape(by_rows, [-1, heads, width]), by_live
