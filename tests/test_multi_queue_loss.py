@@ -161,7 +161,7 @@ def test_count_matrix_equals_two_queues():
 def test_only_the_first_candidates_are_trained():
     c = case(3)
     expected = with_gradients(lambda: mean_log(**c, temperature=0.07), c)
-    found = with_gradients(lambda: mean_log(**c, temperature=0.07, trained=4), c)
+    found = with_gradients(lambda: mean_log(**c, temperature=0.07, trained=tf.ones([5, 4])), c)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
     np.testing.assert_allclose(found[2][:4], expected[2][:4], atol=1e-6)
     assert not np.any(found[2][4:]) and not np.any(found[3]) and np.any(expected[2][4:])
@@ -192,3 +192,14 @@ def test_upstream_gradient_is_passed_on():
     thrice = with_gradients(lambda: 3.0 * mean_log(**c, temperature=0.07), c)
     for one, three in zip(once[1:], thrice[1:]):
         np.testing.assert_allclose(three, 3 * one, rtol=1e-5, atol=1e-7)
+
+
+def test_trained_candidates_are_scaled_by_the_rows_intent():
+    """The gradient of the first candidates is the sum over intents of its scale times the gradient of that one's rows."""
+    c, scales = case(7), np.random.default_rng(1).random((5, 4)).astype(np.float32)
+    expected = np.zeros((4, 6))
+    for intent in range(5):
+        of_one = c | {"shares": tf.where(c["intents"] == intent, c["shares"], 0.0)}
+        expected += scales[intent][:, None] * with_gradients(lambda one=of_one: mean_log(**one, temperature=0.07), c)[2][:4]
+    found = with_gradients(lambda: mean_log(**c, temperature=0.07, trained=tf.constant(scales)), c)
+    np.testing.assert_allclose(found[2][:4], expected, rtol=1e-4, atol=1e-6)

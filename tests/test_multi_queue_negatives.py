@@ -164,3 +164,32 @@ def test_prefill_fills_all_queues():
         health = objective.health(objective.handles())
         assert list(health) == list(objective.health_names)
         assert (health["queue_fill"], health["queue_intent_fill_min"]) == (6, 6)
+
+
+def test_balanced_gradient_has_the_raw_queues_expectation():
+    """Over random batches that leave the model as it is, so that cached vectors are fresh ones; the plain gradient,
+    whose items are pushed away by a small part of the queues, has another."""
+    rng, steps = np.random.default_rng(0), 400
+    sides = {name: tiny_multi.objective_of(kind, tiny_model(), 24, balanced=balanced) for name, kind, balanced in (
+        ("raw", "raw", True), ("balanced", "cached", True), ("plain", "cached", False))}
+
+    def gradient_of(objective):
+        table = objective.model.item_encoder.ids.table
+
+        @tf.function
+        def gradient(batch):
+            with tf.GradientTape() as tape:
+                loss = objective.loss(batch, objective.handles())
+            return tf.convert_to_tensor(tape.gradient(loss, table))
+        return gradient
+
+    gradients, found = {name: gradient_of(side) for name, side in sides.items()}, {name: [] for name in sides}
+    for number in range(steps):
+        batch = random_batch(rng, 12, all_valid=True)
+        for name, gradient in gradients.items():
+            value = gradient(batch).numpy()
+            if number >= 60:  # the queues are full
+                found[name].append(value)
+    means = {name: np.mean(values, axis=0)[1:] for name, values in found.items()}
+    distance = {name: np.linalg.norm(means[name] - means["raw"]) / np.linalg.norm(means["raw"]) for name in means}
+    assert distance["balanced"] < 0.08 and distance["plain"] > 0.5, distance  # .03 is noise

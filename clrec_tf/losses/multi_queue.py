@@ -87,7 +87,7 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
 
 
 def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=None, own_counts=None, *,
-                         temperature: float, trained: int | None = None, chunk: int | None = None):
+                         temperature: float, trained: tf.Tensor | None = None, chunk: int | None = None):
     """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
@@ -107,7 +107,8 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
       own: [G,Q,D], normalized; None: there are none.
       own_counts: [G,Q] float32.
       temperature: ρ.
-      trained: only this many of the shared candidates, the first, have a gradient, and no own one; None: all.
+      trained: [G,n] float32: only the first n of the shared candidates have a gradient, which from rows of each intent
+        is multiplied by this, and no own candidate has; None: all have.
       chunk: rows at once; None: those of about `VECTORS_AT_ONCE` vectors.
 
     Returns:
@@ -152,7 +153,7 @@ def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts,
     groups = own.shape[0] if own is not None else shared_counts.shape[0]
     # Of shared candidates the first `train_shared` have a gradient; of own ones all or none.
     size, width, heads = tf.shape(shared)[0], rows.shape[2], rows.shape[1]
-    train_shared, train_own = (size, own is not None) if trained is None else (trained, False)
+    train_shared, train_own = (size, own is not None) if trained is None else (tf.shape(trained)[1], False)
     shared = _without_empty(shared, tf.reduce_max(shared_counts, axis=0))
 
     def of_group(group, logs, by_rows, by_shared, by_own, piece):
@@ -173,7 +174,7 @@ def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts,
             shape_invariants=[tf.TensorShape([]), None, None, [tf.TensorShape([None, width])] * len(live),
                               tf.TensorShape([])],
             parallel_iterations=1)
-        by_shared += by_sets[0]
+        by_shared += by_sets[0] if trained is None else trained[group][:, None] * by_sets[0]
         if train_own:
             by_own = by_own.write(group, by_sets[1])
         return group + 1, logs, by_rows, by_shared, by_own, piece

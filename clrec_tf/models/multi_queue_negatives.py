@@ -19,13 +19,14 @@ class Negatives:
     """Candidates of all denominators, as `losses.mean_log_denominator` takes them.
 
     Attributes:
-      stands_for: [B], how many entries the gradient of each of the batch's own items stands for; None: itself.
+      trained: [H,B], see there: entries that each of the batch's own items stands for in the gradient.
+      stands_for: [B], the same for each row with its own positive; None: once, for itself.
     """
     shared: tf.Tensor
     shared_counts: tf.Tensor
     own: Optional[tf.Tensor] = None
     own_counts: Optional[tf.Tensor] = None
-    trained: Optional[int] = None
+    trained: Optional[tf.Tensor] = None
     stands_for: Optional[tf.Tensor] = None
 
 
@@ -171,21 +172,28 @@ class CachedMultiQueue(MultiQueueNegatives):
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = (batch["weight"] > 0) & tf.math.is_finite(tf.reduce_sum(live, axis=1))
         pushed = self._push(handles, batch, valid, vector=live)
-        stands_for = None
+        targets, stands_for = encoded.intents.targets, None
+        trained = tf.ones([self.model.num_intents, live.shape[0]])
         if self._balanced:
-            stands_for = self._entries_of_each(encoded.intents.targets, pushed.fill, handles, valid)
-            live = contrastive.scale_gradient(live, stands_for[:, None])
+            trained = self._entries_of_each(targets, pushed.fill, handles, valid)
+            stands_for = tf.gather_nd(trained, tf.stack([targets, tf.range(live.shape[0])], axis=1))
         older = self.queue.main.read(handles["main"], "vector")
         shared = tf.concat([live, tf.stop_gradient(older)], axis=0)
         counts = tf.cast(tf.concat([valid, pushed.older], axis=0), tf.float32)[None, :]
         own = tf.reshape(self.queue.read(handles, "vector"), [self.model.num_intents, self.queue.capacity, -1])
         return encoded, Negatives(shared, counts, own, tf.cast(self.queue.valid(handles), tf.float32),
-                                  live.shape[0], stands_for)
+                                  trained, stands_for)
 
     def _entries_of_each(self, targets, fill, handles, valid):
-        """How many entries of its queues each row of the batch stands for, [B]."""
-        rows = tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
-        return tf.cast(fill + tf.gather(self.queue.fill(handles), targets), tf.float32) / rows
+        """How many entries of its queues each of the batch's items stands for, to rows of each intent: [H,B].
+
+        To all rows for its share of the main queue, and to rows of its own intent for that of the intent's queue too.
+        A row's own positive, which counts once, is no sample of what else is in the queues, so it is left out of shares.
+        """
+        share = lambda entries, items: tf.cast(entries, tf.float32) / tf.maximum(items - 1.0, 1.0)
+        same = tf.one_hot(targets, self.model.num_intents, axis=0) * tf.cast(valid, tf.float32)[None, :]
+        sizes = tf.reduce_sum(same, axis=1)
+        return share(fill - 1, tf.reduce_sum(sizes)) + same * share(self.queue.fill(handles), sizes)[:, None]
 
 
 def own_entry_once(positives, vectors, log_denominators, stands_for, temperature):
