@@ -7,9 +7,15 @@ from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.evaluation.examples import read_feature_values
 from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.figures import save_degree_histogram
+from clrec_tf.evaluation.intent_example import example_of
+from clrec_tf.evaluation.intent_figure import save_intents
+from clrec_tf.evaluation.intent_report import intent_metrics
+from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation.report import UNTRAINED
+from clrec_tf.evaluation.report import check_intents
 from clrec_tf.evaluation.report import check_settings
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import metrics_table
@@ -23,6 +29,8 @@ from clrec_tf.training.restore import load_trained
 def evaluate(config: Config) -> dict:
     """Evaluates the model of --workdir on --data_dir; writes metrics.json and degree_histogram.png, prints the table.
 
+    A model of several intents also gets the metrics of `intent_report`, and the picture intents.png of one user.
+
     Returns:
       The metrics, flat.
 
@@ -31,30 +39,48 @@ def evaluate(config: Config) -> dict:
     """
     check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
     trained = load_trained(config, config.evaluate.eval_checkpoint)
+    check_intents(config.evaluate, trained.model.num_intents)
     data_dir, workdir, seed = config.paths.data_dir, config.paths.workdir, config.paths.seed
     logging.info("evaluating %s (step %d)", trained.checkpoint, trained.step)
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     warn_of_large_cutoffs(config.evaluate, len(catalogue.counts))
     users = read_evaluation_set(data_dir, config.evaluate.eval_split, trained.schema, trained.manifest,
                                 config.evaluate.max_users, seed)
-
-    def metrics_of(model, **options):
-        encoder = Encoder(model, trained.model_config.max_history)
-        vectors = encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows)
-        found = evaluate_vectors(*vectors, users, catalogue.counts, config.evaluate, seed, **options)
-        if config.evaluate.auc:
-            found |= auc_metrics(*vectors, model.temperature, users, catalogue.counts,
-                                 read_log_items(data_dir, trained.schema), seed, **options)
-        return found
-
-    result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **metrics_of(trained.model)}
+    log_items = read_log_items(data_dir, trained.schema) if config.evaluate.auc else 0
+    encoder = Encoder(trained.model, trained.model_config.max_history)
+    items = encoder.compared_items(catalogue.item_rows)
+    result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash,
+              **_metrics_of(trained.model, encoder, items, users, catalogue, config, log_items)}
     if config.evaluate.untrained:
         initial = build_model(trained.model_config, trained.schema, load_content(data_dir, trained.schema), seed)
-        result |= {UNTRAINED + name: value for name, value in metrics_of(initial, detailed=False).items()
-                   if isinstance(value, float)}
+        untrained = Encoder(initial, trained.model_config.max_history)
+        found = _metrics_of(initial, untrained, untrained.compared_items(catalogue.item_rows), users, catalogue, config,
+                            log_items, detailed=False)
+        result |= {UNTRAINED + name: value for name, value in found.items() if isinstance(value, float)}
     save_metrics(workdir, result)
     print(metrics_table(result, trained.model.name))
-    logging.info("wrote %s/metrics.json and %s", workdir, save_degree_histogram(workdir, result, trained.model.name))
+    pictures = [save_degree_histogram(workdir, result, trained.model.name)]
+    if trained.model.num_intents > 1:
+        example = example_of(trained.model, encoder, items, users, catalogue, read_feature_values(data_dir),
+                             trained.model_config.max_history, config.evaluate, seed)
+        pictures.append(save_intents(workdir, example))
+    logging.info("wrote %s/metrics.json, %s", workdir, ", ".join(pictures))
+    return result
+
+
+def _metrics_of(model, encoder, items, users, catalogue, config, log_items, **options):
+    """All metrics of one model with item vectors `items` [V,d]; `options` of `evaluate_vectors`."""
+    settings, seed, counts = config.evaluate, config.paths.seed, catalogue.counts
+    first = vectors = encoder.user_vectors(users)
+    if settings.eval_intents > 1:
+        vectors = encoder.user_intents(users, settings.eval_intents)[0]
+    result = evaluate_vectors(vectors, items, users, counts, settings, seed, **options)
+    if model.num_intents > 1:
+        result |= {"intents_searched": settings.eval_intents}
+        result |= intent_metrics(encoder, routing_of(model, encoder, catalogue), items, users, counts, settings, seed,
+                                 **options)
+    if settings.auc:
+        result |= auc_metrics(first, items, model.temperature, users, counts, log_items, seed, **options)
     return result
 
 

@@ -52,6 +52,8 @@ def check_settings(config: Config) -> None:
     if "evaluate" in stages:
         from clrec_tf.evaluation import report
         report.check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
+        if "train" in stages:
+            report.check_intents(config.evaluate, config.model.num_intents if config.model.model == "multi_clrec" else 1)
 
 
 def generated(config: Config) -> Config:

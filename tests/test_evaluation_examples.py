@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from clrec_tf.data.schema import Feature, Manifest, Schema, Shard, load_manifest, load_schema
 from clrec_tf.errors import DataError
-from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
+from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set, read_feature_values
 from tests.prepared_data import prepare_text
 
 SCHEMA = Schema(
@@ -201,3 +201,15 @@ def test_a_prepared_log_is_read_back(tmp_path):
     assert sorted(read_back) == sorted(log.values())
     train_clicks = [one for items in log.values() for one in items[:-2]]
     assert catalogue.counts.tolist() == [train_clicks.count(one) for one in original.values()]
+
+
+def test_values_of_features_by_number(tmp_path):
+    # Trained on: u's a and b, v's b and a. Of their clicks q has four, p two; c and d are unknown, and so is m.
+    log = ("user_id,item_id,timestamp,tags,kind\nu,a,1,p|q,k\nu,b,2,q,\nu,c,3,,m\nu,d,4,p,k\nv,b,5,q,k\n"
+           "v,a,6,p|q,\n")
+    data_dir = prepare_text(tmp_path, log, min_train_length=1, feature_columns=("kind",),
+                            multi_feature_columns=("tags",))
+    assert read_feature_values(data_dir) == {"kind": ["k"], "tags": ["q", "p"]}
+    os.remove(os.path.join(data_dir, "feature_values.json"))
+    assert read_feature_values(data_dir) == {}  # a folder from before the file was written
+    load_manifest(data_dir)

@@ -162,10 +162,10 @@ def test_id_type(ids, kind):
 def test_single_valued_feature():
     # Items 0 and 1 are known, with 1 and 5 training clicks; item 2 is unseen and brings the value z.
     known = vocabulary.Vocabulary(np.array([2, 1, 0]), np.array([1, 0]), np.array([5, 1]))
-    feature, rows = vocabulary.encode_feature("c", pl.Series(["x", "y", "z"]), known, 8, 3)
-    assert (feature.rows, feature.width, feature.vocabulary_size) == (1 + 2 + 3, 1, 2)
+    feature, rows, values = vocabulary.encode_feature("c", pl.Series(["x", "y", "z"]), known, 8, 3)
+    assert (feature.rows, feature.width, feature.vocabulary_size) == (1 + 2 + 3, 1, 2) and values == ["y", "x"]
     assert rows.tolist() == [[2], [1], [3 + zlib.crc32(b"z") % 3]]
-    feature, rows = vocabulary.encode_feature("c", pl.Series([None, "y", "z"]), known, 8, 0)
+    feature, rows, _ = vocabulary.encode_feature("c", pl.Series([None, "y", "z"]), known, 8, 0)
     assert feature.rows == 2 and rows.tolist() == [[0], [1], [0]]
 
 
@@ -173,8 +173,8 @@ def test_several_valued_feature():
     known = vocabulary.Vocabulary(np.array([2, 1, 0]), np.array([1, 0]), np.array([5, 1]))
     lists = pl.Series([["p", "q", "r"], ["q"], ["s", "q"]])
     # Clicks: q 5 + 1, p 1, r cut off by max_values=2.
-    feature, rows = vocabulary.encode_feature("t", lists, known, 2, 0)
-    assert (feature.rows, feature.width, feature.vocabulary_size) == (3, 2, 2)
+    feature, rows, values = vocabulary.encode_feature("t", lists, known, 2, 0)
+    assert (feature.rows, feature.width, feature.vocabulary_size) == (3, 2, 2) and values == ["q", "p"]
     assert rows.tolist() == [[2, 1], [1, 0], [0, 1]]
-    feature, rows = vocabulary.encode_feature("t", pl.Series([[], None, []], dtype=pl.List(pl.String)), known, 2, 1)
+    feature, rows, _ = vocabulary.encode_feature("t", pl.Series([[], None, []], dtype=pl.List(pl.String)), known, 2, 1)
     assert (feature.rows, feature.width) == (2, 1) and rows.tolist() == [[0], [0], [0]]

@@ -173,7 +173,7 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
     rule = {name: getattr(settings, name) for name in parameters.get(settings.split, ())}
     schema = Schema(
         num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
-        features=tuple(feature for feature, _ in encoded), content_width=0 if content is None else content.shape[1],
+        features=tuple(feature for feature, *_ in encoded), content_width=0 if content is None else content.shape[1],
         id_type=vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
         num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
         split=dict(rule=settings.split, **rule), settings=facts, versions=versions(),
@@ -186,7 +186,7 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
         report[name] = _evaluation_report(clicks, part, which, sequences[name], vocabulary)
     report["features"] = {feature.name: dict(
         vocabulary=feature.vocabulary_size, width=feature.width,
-        items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows in encoded}
+        items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows, _ in encoded}
     titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
     catalogue = Catalogue(items["item"].gather(vocabulary.items).to_list(), titles, vocabulary.counts, vocabulary.items)
     exposures = None
@@ -195,7 +195,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
             raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
                             "--timestamp_column")
         exposures = read_exposures(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
-    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows in encoded), content, exposures, report)
+    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows, _ in encoded), content, exposures, report,
+                   {feature.name: values for feature, _, values in encoded})
 
 
 def _evaluation_report(clicks: Clicks, part: np.ndarray, which: int, sequences: Sequences,

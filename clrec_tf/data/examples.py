@@ -48,6 +48,7 @@ class Dataset:
       content: [V + 1, content_width] float32, row 0 zero; None without dense features.
       exposures: int32 [N,2], see `impressions.read_exposures`; None without an impression log.
       report: what was read, dropped and kept, as JSON.
+      feature_values: feature name -> its values by number from 1.
     """
     schema: Schema
     sequences: dict[str, Sequences]
@@ -56,6 +57,7 @@ class Dataset:
     content: Optional[np.ndarray]
     exposures: Optional[np.ndarray]
     report: dict
+    feature_values: dict[str, list[str]]
 
 
 def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) -> list[bytes]:
@@ -159,6 +161,7 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
             manifest = _write_files(folder, dataset, shard_records, seed)
             schema_lib.save_schema(folder, dataset.schema)
             schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
+            schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
             schema_lib.save_manifest(folder, manifest)
         except OSError as error:
             raise UserError(f"--data_dir={data_dir} cannot be written ({error.filename or folder}: "

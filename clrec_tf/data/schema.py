@@ -10,6 +10,7 @@ A data folder holds::
     content.npy                     float32 [V+1, width] dense vectors by item id, row 0 zero (only with dense features)
     impressions.npy                 int32 [N, 2] in order of time: item id of the user's last click before (0: none),
                                     item id shown (only with an impression log; training part)
+    feature_values.json             feature name -> its values by number from 1, for people to read; may be missing
 
 A sequence Example (train, valid, test) has int64 features::
 
@@ -38,6 +39,7 @@ SCHEMA_FILE = "schema.json"
 MANIFEST_FILE = "manifest.json"
 CONTENT_FILE = "content.npy"
 IMPRESSIONS_FILE = "impressions.npy"
+FEATURE_VALUES_FILE = "feature_values.json"
 SPLITS = ("train", "valid", "test", "catalogue")
 
 

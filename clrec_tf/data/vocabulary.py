@@ -57,7 +57,7 @@ def id_type(original_ids: pl.Series) -> str:
 
 
 def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int,
-                   oov_buckets: int) -> tuple[Feature, np.ndarray]:
+                   oov_buckets: int) -> tuple[Feature, np.ndarray, list[str]]:
     """Numbers a feature's values by the training clicks of the items that have them, ties by value.
 
     Args:
@@ -68,7 +68,8 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
       oov_buckets: hash buckets for other values; 0: they are missing.
 
     Returns:
-      The feature, and its rows [items of the log, width] int32 for any item of the log.
+      The feature, its rows [items of the log, width] int32 for any item of the log, and its known values by number
+      from 1.
     """
     several = isinstance(values.dtype, pl.List)
     lists = values.list.head(max_values) if several else values.replace("", None).reshape((-1, 1)).arr.to_list()
@@ -88,4 +89,4 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
     codes = flat["value"].replace_strict(list(ids), list(ids.values()), return_dtype=pl.Int32) if len(ids) else []
     rows = np.zeros((len(lists), width), np.int32)
     rows[flat["item"].to_numpy(), flat["slot"].to_numpy()] = np.asarray(codes)
-    return Feature(name, 1 + len(order) + oov_buckets, width, len(order)), rows
+    return Feature(name, 1 + len(order) + oov_buckets, width, len(order)), rows, order.to_list()

@@ -1,4 +1,7 @@
 """Vectors of all items and of evaluated users from a model, in chunks."""
+from typing import Iterator
+from typing import Optional
+
 import numpy as np
 import tensorflow as tf
 
@@ -61,14 +64,30 @@ class Encoder:
         """f(x) [U,D] float32 of every user, ready to be compared."""
         return np.concatenate([vectors.numpy() for vectors in self._user_chunks(self._users, users)])
 
-    def user_intents(self, users: EvaluationSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def user_intents(self, users: EvaluationSet, count: Optional[int] = None
+                     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What users are served with, each one's heaviest first.
 
+        Args:
+          users: U users.
+          count: how many of each are kept, K; None: all H.
+
         Returns:
-          (vectors [U,H,d] float32 ready to be compared, weights [U,H] float32, numbers [U,H] int32 of the intents).
+          (vectors [U,K,d] float32 ready to be compared, weights [U,K] float32, numbers [U,K] int32 of the intents).
         """
-        chunks = zip(*self._user_chunks(self._intents, users))
-        return tuple(np.concatenate([part.numpy() for part in parts]) for parts in chunks)
+        # Copies, since a slice would keep its whole chunk.
+        chunks = zip(*([part[:, :count].copy() for part in chunk] for chunk in self.user_intent_chunks(users)))
+        return tuple(map(np.concatenate, chunks))
+
+    def user_intent_chunks(self, users: EvaluationSet) -> Iterator[list[np.ndarray]]:
+        """All of `user_intents`, a few users at a time and in their order."""
+        for chunk in self._user_chunks(self._intents, users):
+            yield [part.numpy() for part in chunk]
+
+    def routing_logits(self, item_rows: np.ndarray) -> np.ndarray:
+        """cos(μ_h, c)/ρ of items by a model with intents: item rows [V,C'] with C' ≥ C columns -> [V,H] float32."""
+        model = self._model
+        return self._in_chunks(lambda rows: model.user_encoder.route(model.item_encoder.categories(rows)), item_rows)
 
     def _user_chunks(self, encode, users):
         for start in range(0, users.num_users, CHUNK_USERS):

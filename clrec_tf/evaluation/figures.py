@@ -54,7 +54,7 @@ def draw_degree_histogram(path: str, series: dict, title: str) -> str:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     axes.set_title(title)
-    return _save(figure, path)
+    return save_png(figure, path)
 
 
 def _buckets(result, prefix):
@@ -73,7 +73,8 @@ def _bucket_name(bucket):
     return f"{low}+"
 
 
-def _save(figure, path):
+def save_png(figure: Figure, path: str) -> str:
+    """Writes the picture under another name and renames it; returns its path."""
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
         figure.savefig(temporary, format="png")

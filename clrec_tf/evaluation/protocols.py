@@ -13,6 +13,7 @@ A scorer is a function `score_chunk(start, stop) -> float [stop-start,V]`: score
 same matrix, never computed a second time: two roundings of one score would break its ties.
 """
 import dataclasses
+import functools
 from typing import Callable, Mapping, Optional
 
 import numpy as np
@@ -48,14 +49,24 @@ class Rankings:
 
 
 def vector_scorer(user_vectors: np.ndarray, item_vectors: np.ndarray) -> ScoreChunk:
-    """Inner products. Args: user_vectors float [U,d]; item_vectors float [V,d], row i = item i + 1."""
-    items = tf.constant(item_vectors, tf.float64)
+    """Inner products; of several vectors per user the largest.
 
-    def score_chunk(start, stop):
-        users = tf.constant(user_vectors[start:stop], tf.float64)
+    Args:
+      user_vectors: float [U,d] or [U,K,d].
+      item_vectors: float [V,d], row i = item i + 1.
+    """
+    items = tf.constant(item_vectors, tf.float64)
+    user_vectors = user_vectors if user_vectors.ndim == 3 else user_vectors[:, None]
+
+    def products(vectors):
         # A float32 product rounds by its place in the matrix, so that equal items would differ and the chunk size would
         # change ranks. Products of float32 are exact in float64; rounding the sum afterwards restores the ties.
-        return tf.cast(tf.matmul(users, items, transpose_b=True), tf.float32).numpy()
+        return tf.cast(tf.matmul(tf.constant(vectors, tf.float64), items, transpose_b=True), tf.float32).numpy()
+
+    def score_chunk(start, stop):
+        # One vector at a time: what is held does not grow with K.
+        numbers = range(user_vectors.shape[1])
+        return functools.reduce(np.maximum, (products(user_vectors[start:stop, number]) for number in numbers))
     return score_chunk
 
 
@@ -100,7 +111,7 @@ def rank_targets(score_chunk: ScoreChunk, evaluation_set: EvaluationSet, num_ite
         for name, ids in (negatives or {}).items():
             parts[name].append(_sampled_counts(scores, ids[start:stop], evaluation_set.next_clicks[start:stop]))
         if list_length:
-            lists.append(_top(filtered, list_length))
+            lists.append(top_items(filtered, list_length))
     return Rankings(
         counts={name: TargetCounts(*map(np.concatenate, zip(*chunks))) for name, chunks in parts.items()},
         lists=np.concatenate(lists) if list_length else None)
@@ -154,7 +165,8 @@ def _sampled_counts(scores, negatives, targets):
     return better, np.where(known, 1 + np.count_nonzero(rivals == own, axis=1), 1)
 
 
-def _top(filtered, length):
+def top_items(filtered: np.ndarray, length: int) -> np.ndarray:
+    """The best items of scores [n,V], int32 [n,length]: best first, equal scores by id, 0 where only -inf is left."""
     values, columns = tf.math.top_k(filtered, min(length, filtered.shape[1]))
     items = np.where(np.isfinite(values.numpy()), columns.numpy() + 1, 0).astype(np.int32)
     return np.pad(items, ((0, 0), (0, length - items.shape[1])))

@@ -8,6 +8,9 @@ for the 95 % bootstrap interval over users. HR, NDCG and MRR rank a user's next 
 them, or that their history holds; `repeated_targets` is the share of the latter. A system that leaves seen items out of
 its lists serves the former: under the seen filter a repeated target stays a candidate while its rivals of the same kind
 are gone. Clicks outside the vocabulary count as new, and a group without users has no figure.
+
+Of a model with several intents, `--eval_intents` says how many of a user's vectors are searched; `intents/…` and
+`hr@10/full/given_intent` stand in `intent_report`.
 """
 import os
 from typing import Optional, Sequence
@@ -31,7 +34,10 @@ UNTRAINED = "untrained/"  # the model with its initial values, where an evaluati
 
 def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluation_set: EvaluationSet,
                      counts: np.ndarray, config: EvaluateConfig, seed: int, **options) -> dict:
-    """`evaluate_scorer` for inner products. Args: user_vectors [U,d]; item_vectors [V,d], row i = item i + 1."""
+    """`evaluate_scorer` for inner products, of several vectors per user the largest.
+
+    Args: user_vectors [U,d] or [U,K,d]; item_vectors [V,d], row i = item i + 1.
+    """
     return evaluate_scorer(protocols.vector_scorer(user_vectors, item_vectors), evaluation_set, counts, config, seed,
                            **options)
 
@@ -92,6 +98,14 @@ def check_settings(ks: Sequence[str], candidate_sets: Sequence[str]) -> list[int
     if not cutoffs or cutoffs[0] < 1:
         raise UserError(f"--ks={','.join(map(str, ks))}: cut-offs must be ≥ 1")
     return cutoffs
+
+
+def check_intents(config: EvaluateConfig, num_intents: int) -> None:
+    """`UserError` where --eval_intents asks for more than the H intents of the model."""
+    if config.eval_intents > num_intents:
+        raise UserError(f"--eval_intents={config.eval_intents}: the model has {num_intents} vector"
+                        f"{'s' if num_intents > 1 else ''} per user (--num_intents of --model=multi_clrec); give at "
+                        f"most {num_intents}")
 
 
 def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int) -> None:
