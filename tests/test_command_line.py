@@ -16,7 +16,7 @@ def command(module, *arguments, **kwargs):
 
 @pytest.mark.parametrize("module, own, other", [
     ("prepare", "--min_train_length  [5]", "--learning_rate  ["),
-    ("train", "--queue (in_batch|raw|cached)  [cached]", "--suite  ["),
+    ("train", "--queue (auto|in_batch|raw|cached)  [auto]", "--suite  ["),
     ("evaluate", "--filter_seen  [True]", "--learning_rate  ["),
     ("export", "--target_recall  [0.95]", "--learning_rate  ["),
     ("retrieve", "--exclude_seen  [False]", "--learning_rate  ["),
@@ -35,7 +35,7 @@ def test_help_begins_with_what_the_command_is_about():
 
 @pytest.mark.parametrize("arguments, message", [
     (["--bogus=1"], "Unknown command line flag 'bogus'"),
-    (["--queue=other"], "--queue=other: value should be one of <in_batch|raw|cached>"),
+    (["--queue=other"], "--queue=other: value should be one of <auto|in_batch|raw|cached>"),
     (["--batch_size=0"], "--batch_size=0: must be ≥ 1"),
     (["--batch_size=x"], "--batch_size=x"),
     (["--temperature=nan"], "--temperature=nan: must be ≥ 1e-06"),
