@@ -117,7 +117,7 @@ def test_routing_is_the_models(world):
 
 def test_metrics_equal_a_walk_through_users_and_vectors(world):
     model, encoder, catalogue, users = world
-    items, vectors, _, numbers = vectors_of(world)
+    items, vectors, weights, numbers = vectors_of(world)
     routing, config = routing_of(model, encoder, catalogue), EvaluateConfig(ks=("1", "3"), filter_seen=True)
     result = intent_metrics(encoder, routing, items, users, COUNTS, config, 0)
     own, themes, selected, hits, repeats = [], [], [], {1: 0, 3: 0}, 0
@@ -141,6 +141,9 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
     assert result["intents/own_items@10"] == pytest.approx(np.mean(own))
     assert result["intents/themes@3"] == pytest.approx(np.mean(themes))
     assert result["intents/hit_rate"] == pytest.approx(np.mean(selected)) and result["intents/hit_rate@3"] == 1
+    heaviest = [list(numbers[:, 0]).count(number) / 40 for number in range(INTENTS)]
+    assert result["intents/share_max/selected"] == max(heaviest) and 1 < result["intents/effective/selected"] < 3
+    assert result["intents/weight"] == pytest.approx(np.mean([row.max() for row in weights]))
     for k, count in hits.items():
         name = f"hr@{k}/full/given_intent"
         assert result[name] == pytest.approx(count / 40) and result[f"{name}/low"] <= result[name] <= 1

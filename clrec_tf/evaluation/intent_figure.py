@@ -88,8 +88,9 @@ class _Page:
         self.text(left + _CHIP / 2, top + _ROW / 2 + 0.015, "–" if item.intent is None else str(item.intent), 8,
                   colour="white", weight="bold", align="center")
         room, left = width - _CHIP - 0.08, left + _CHIP + 0.07
-        title = readable(item.title, item.original_id) + (" (clicked next)" if bold else "")
-        self.text(left, top + 0.12, shortened(title, 8, room - 0.15 * bold), 8, weight="bold" if bold else "normal")
+        weight, mark = ("bold", " ← clicked next") if bold else ("normal", "")
+        title = shortened(readable(item.title, item.original_id), 8, room - _width(mark, 8, weight), weight)
+        self.text(left, top + 0.12, title + mark, 8, weight=weight)
         self.text(left, top + 0.255, shortened(readable(item.category, "?"), 6.5, room), 6.5, colour=_SUBDUED)
 
     def text(self, left, middle, words, size, colour=_TEXT, weight="normal", align="left"):
@@ -111,13 +112,15 @@ def readable(words: str, otherwise: str) -> str:
     return "".join(letter if ord(letter) in known else "?" for letter in words)
 
 
-def shortened(words: str, size: float, room: float) -> str:
+def shortened(words: str, size: float, room: float, weight: str = "normal") -> str:
     """The words, or as many of their letters as fit into `room` inches at a font size in points, and "…"."""
-    def width(letters):
-        font = font_manager.FontProperties(family=_FONT.get_family(), size=size)
-        return TextToPath().get_text_width_height_descent(letters, font, False)[0] / 72
-    if width(words) <= room:
+    if _width(words, size, weight) <= room:
         return words
-    while words and width(words + "…") > room:
+    while words and _width(words + "…", size, weight) > room:
         words = words[:-1]
     return words.rstrip() + "…"
+
+
+def _width(words, size, weight):
+    font = font_manager.FontProperties(family=_FONT.get_family(), size=size, weight=weight)
+    return TextToPath().get_text_width_height_descent(words, font, False)[0] / 72

@@ -17,11 +17,16 @@ Vectors, of at most 2,000 users drawn at random and the 7 heaviest vectors of ea
   intents/own_items@10/chance   of 10 items drawn at random
   intents/themes@7          different intents among the vectors' themes; a theme is the route of most of those 10 items
 
-Selection, of users whose next click is in the vocabulary:
-  intents/hit_rate          how often the heaviest vector's intent is that of the next click; with @7, one of the seven
+Selection:
+  intents/share_max/selected, effective/selected   how users share out among the intents of their heaviest vectors: a
+                            share of 1 means that the same intent is selected for everybody
+  intents/weight            mean weight of the heaviest vector
+  intents/hit_rate          how often the heaviest vector's intent is that of the next click; with @7, one of the seven.
+                            Of users whose next click is in the vocabulary, as is the next line
   …/constant                the same of the most frequent intents, alike for all users
-  hr@K/full/given_intent    hr@K/full if the intent of the next click were known and its vector alone searched: what a
-                            perfect selection would bring; of all users
+  hr@K/full/given_intent    hr@K/full if the intent of the next click were known and its vector alone searched, of all
+                            users. It bounds what a better selection could bring, and no selection will reach it, since
+                            it has read the category of what is looked for
 """
 import dataclasses
 
@@ -127,13 +132,18 @@ def _selection(encoder, routing, item_vectors, users, config, interval_seed):
     """How well the heaviest intents meet the next click, and what knowing its intent would bring."""
     known = (users.next_clicks >= 1) & (users.next_clicks <= len(item_vectors))
     wanted = routing.routes[np.where(known, users.next_clicks, 1) - 1]
-    numbers, given, start = [], [], 0
-    for vectors, _, chunk in encoder.user_intent_chunks(users):
+    numbers, given, heaviest, start = [], [], [], 0
+    for vectors, weights, chunk in encoder.user_intent_chunks(users):
         rows = np.arange(len(chunk))
         given.append(vectors[rows, (chunk == wanted[start + rows, None]).argmax(axis=1)])
         numbers.append(chunk[:, :HEAVIEST].copy())
+        heaviest.append(weights[:, 0].copy())
         start += len(chunk)
-    numbers, result = np.concatenate(numbers), {}
+    numbers = np.concatenate(numbers)
+    selected = np.bincount(numbers[:, 0]) / len(numbers)
+    result = {"intents/share_max/selected": float(selected.max()),
+              "intents/effective/selected": intents.effective_number(selected),
+              "intents/weight": float(np.concatenate(heaviest).mean())}
     for ending, count in (("", 1), (f"@{numbers.shape[1]}", numbers.shape[1])):
         if known.any():
             result |= {f"intents/hit_rate{ending}": intents.hit_rate(numbers[known, :count], wanted[known]),
