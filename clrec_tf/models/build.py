@@ -25,8 +25,8 @@ ONLY_OF = {
                      "attention_hidden", "attention_values", "head_aggregation", "candidate_features", "similarity",
                      "mask_same_user"), "clrec"),
     **dict.fromkeys(("num_intents", "category_feature", "use_dwell", "residual", "st_mode", "st_max_ratio",
-                     "routing_weight", "vector_weight", "balance_weight", "balance_items", "balance_hinge",
-                     "routing_confidence"), "multi_clrec"),
+                     "routing_weight", "vector_weight", "balance_weight", "selection_weight", "balance_items",
+                     "balance_hinge", "routing_confidence"), "multi_clrec"),
 }
 
 
@@ -131,5 +131,5 @@ def _multi_clrec(config, schema, content, widths, seed):
         dim, config.num_intents, config.max_history, config.temperature, config.position,
         time_boundaries(config, schema), config.use_dwell and schema.has_dwell, config.residual, seed + 1000, dtype)
     return MultiCLRec(items, users, config.temperature, AuxiliarySettings(
-        config.routing_weight, config.vector_weight, config.balance_weight, config.balance_items, config.balance_hinge,
-        config.routing_confidence))
+        config.routing_weight, config.vector_weight, config.balance_weight, config.selection_weight,
+        config.balance_items, config.balance_hinge, config.routing_confidence))

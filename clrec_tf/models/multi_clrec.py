@@ -21,6 +21,7 @@ class AuxiliarySettings:
       target_routing: λ1, of "a target is routed clearly".
       target_vector: λ2, of "a target's intent is the one whose vector is nearest to it".
       balance: λ3, of "all intents are used equally".
+      selection: of "the vector of a target's intent is the one selected" (an extension; 0 in the paper).
       balanced: whose mean routing is balanced: "all" clicks of histories and targets, "targets", or "unique" items.
       hinge: see `auxiliary.balance_loss`.
       confident: see `auxiliary.intent_cross_entropy`.
@@ -28,6 +29,7 @@ class AuxiliarySettings:
     target_routing: float = 1.0
     target_vector: float = 1.0
     balance: float = 1.0
+    selection: float = 0.0
     balanced: str = "all"
     hinge: bool = False
     confident: float = 1.0
@@ -120,6 +122,8 @@ class MultiCLRec(CLRec):
                 found.target_logits, found.targets, settings.confident)
         if settings.target_vector:
             losses += settings.target_vector * auxiliary.intent_cross_entropy(found.scores, found.targets)
+        if settings.selection:
+            losses += settings.selection * auxiliary.intent_cross_entropy(found.users.logits, found.targets)
         if settings.balance:
             losses += settings.balance * auxiliary.balance_loss(self._mean_routing(found, batch), settings.hinge)
         return losses

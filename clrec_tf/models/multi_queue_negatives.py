@@ -188,7 +188,7 @@ class CachedMultiQueue(MultiQueueNegatives):
         """How many entries of its queues each of the batch's items stands for, to rows of each intent: [H,B].
 
         To all rows for its share of the main queue, and to rows of its own intent for that of the intent's queue too.
-        A row's own positive, which counts once, is no sample of what else is in the queues, so it is left out of shares.
+        A row's own positive, which counts once, is no sample of what else the queues hold: it is left out of shares.
         """
         share = lambda entries, items: tf.cast(entries, tf.float32) / tf.maximum(items - 1.0, 1.0)
         same = tf.one_hot(targets, self.model.num_intents, axis=0) * tf.cast(valid, tf.float32)[None, :]

@@ -71,6 +71,9 @@ class ModelConfig(Section):
                                         "the nearest to it.", lower=0.0)
     balance_weight: float = setting(1.0, "multi_clrec: weight λ3 of the loss that all intents are used equally.",
                                     lower=0.0)
+    selection_weight: float = setting(0.0, "multi_clrec: weight of the loss that the vector of a target's intent is "
+                                           "the one selected, by which weights become chances (not in the paper).",
+                                      lower=0.0)
     balance_items: str = setting("all", "multi_clrec: whose routing is balanced: all clicks of a batch, its targets, "
                                         "or its unique items.", choices=("all", "targets", "unique"))
     balance_hinge: bool = setting(False, "multi_clrec: balance pulls at intents with less than their share only.")
