@@ -4,10 +4,13 @@
   python -m clrec_tf.debias_proof --parts=stochastic --mask_hits     (a planted defect: must fail)
 
 closed_forms: the exact optimum of every loss in worlds whose exposure and relevance are known. stochastic: the same
-losses and queue that models train with, trained on a table, beside their closed forms. end_to_end: towers trained from
-the logs of larger worlds, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). Another --seed
-makes other worlds and draws, and must come to the same verdicts. Exit code 1: a check failed."""
+losses and queues that models train with, trained on a table, beside their closed forms. end_to_end: towers trained from
+the logs of larger worlds, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). intents and
+weekend: Multi-CLRec's towers where exposure follows intent, and from weekdays to a weekend
+(--flagfile=configs/intent_world.flags). Another --seed makes other worlds and draws, and must come to the same
+verdicts. Exit code 1: a check failed."""
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -19,8 +22,10 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import save_json
 from clrec_tf.debias import checks as table_checks
 from clrec_tf.debias import end_to_end
+from clrec_tf.debias import intents_end_to_end
 from clrec_tf.debias import stochastic
 from clrec_tf.debias import table
+from clrec_tf.debias import weekend
 from clrec_tf.errors import UserError
 from clrec_tf.training.threads import set_threads
 from clrec_tf.versions import versions
@@ -51,18 +56,30 @@ def trained(config: Config):
     return rows, checks
 
 
-def towers(config: Config):
-    """Trains towers on generated logs and prints them beside the truth; (rows, checks)."""
-    rows, checks = end_to_end.run(config)
+def towers(run, config: Config):
+    """Trains towers on generated logs by `run` and prints them beside the truth; (rows, checks)."""
+    rows, checks = run(config)
     length = config.evaluate.list_length
     figures = {f"aggregate_diversity@{length}/full": 0, f"popularity_index@{length}/full": 3, "hr@50/full": 4,
                f"oracle_recall@{length}": 5, f"ctr@{length}": 4, "kl_oracle": 3}
+    print_spreads(rows, figures)
+    return rows, checks
+
+
+def weekdays(config: Config):
+    """Trains towers on weekdays and prints their hit rates then and at the weekend; (rows, checks)."""
+    rows, checks = weekend.run(config)
+    print_spreads(rows, weekend.FIGURES)
+    return rows, checks
+
+
+def print_spreads(rows, figures):
+    """A line for each world and model: the `figures` (name: decimals) over the seeds."""
     cases = dict.fromkeys((row["world"], row["model"]) for row in rows)
     seeds = {case: [row for row in rows if (row["world"], row["model"]) == case] for case in cases}
     print_table(("world", "model", "seeds", *figures),
                 [(*case, str(len(of)), *(spread([row[name] for row in of if name in row], digits)
                                          for name, digits in figures.items())) for case, of in seeds.items()], names=2)
-    return rows, checks
 
 
 def spread(values: list, digits: int) -> str:
@@ -74,7 +91,8 @@ def spread(values: list, digits: int) -> str:
 
 
 # Each prints its table and returns (rows, checks).
-PARTS = {"closed_forms": closed_forms, "stochastic": trained, "end_to_end": towers}
+PARTS = {"closed_forms": closed_forms, "stochastic": trained, "end_to_end": functools.partial(towers, end_to_end.run),
+         "intents": functools.partial(towers, intents_end_to_end.run), "weekend": weekdays}
 
 
 def decimals(value: float, digits: int = 3) -> str:

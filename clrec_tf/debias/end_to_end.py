@@ -27,14 +27,15 @@ from clrec_tf.train import train
 from clrec_tf.training.restore import load_trained
 
 CLREC, SOFTMAX, ORACLE, POPULAR = "clrec", "sampled_softmax", "oracle", "most_popular"
-COMPARED = {CLREC: dict(loss="contrastive"), SOFTMAX: dict(loss="sampled_softmax")}
+# Settings that models differ in, by section.
+COMPARED = {CLREC: dict(loss=dict(loss="contrastive")), SOFTMAX: dict(loss=dict(loss="sampled_softmax"))}
 # Beside these in the first repetition of the biased world (paper, Table 2, and what the queue can be fed with).
 FURTHER = {
-    "clrec_beta_.75": dict(loss="contrastive", debias_beta=0.75),
-    "clrec_impressions": dict(loss="contrastive", negatives="impressions"),
-    "ipw": dict(loss="ipw", propensity="popularity"),
-    "shared_negative_sampling": dict(loss="shared_negative_sampling"),
-    "negative_sampling": dict(loss="negative_sampling", num_negatives=16),
+    "clrec_beta_.75": dict(loss=dict(loss="contrastive", debias_beta=0.75)),
+    "clrec_impressions": dict(loss=dict(loss="contrastive", negatives="impressions")),
+    "ipw": dict(loss=dict(loss="ipw", propensity="popularity")),
+    "shared_negative_sampling": dict(loss=dict(loss="shared_negative_sampling")),
+    "negative_sampling": dict(loss=dict(loss="negative_sampling", num_negatives=16)),
 }
 BIASED, UNBIASED = "biased", "unbiased"
 RESULT_FILE, PICTURE_FILE = "against_truth.json", "degree_histogram_{}.png"
@@ -59,30 +60,19 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
     rows = []
     for repetition in range(config.proof.repetitions):
         for world in (BIASED, UNBIASED):
-            losses = {**COMPARED, **(FURTHER if (world, repetition) == (BIASED, 0) else {})}
-            rows += compare(config, world, config.paths.seed + repetition, losses)
+            models = {**COMPARED, **(FURTHER if (world, repetition) == (BIASED, 0) else {})}
+            rows += compare(config, world, config.paths.seed + repetition, models)
         picture(config, rows, config.paths.seed + repetition)
     return rows, checks(rows, config.evaluate.list_length)
 
 
-def compare(config: Config, world: str, seed: int, losses: dict) -> list[dict]:
-    """One world of one seed: rows of the oracle, most-popular and each loss."""
-    folder = os.path.join(config.paths.workdir, f"{world}_{seed}")
+def compare(config: Config, world: str, seed: int, models: dict) -> list[dict]:
+    """One world of one seed: rows of the oracle, most-popular and each model."""
     policy = dict(exposure_policy="uniform") if world == UNBIASED else {}
-    config = dataclasses.replace(
-        config, paths=dataclasses.replace(config.paths, seed=seed, data_dir=os.path.join(folder, "data")),
-        exposure_world=dataclasses.replace(config.exposure_world, world_dir=os.path.join(folder, "world"), **policy))
-    config = prepared(config)
+    config = prepared(replaced(config, paths=dict(seed=seed), exposure_world=policy),
+                      os.path.join(config.paths.workdir, f"{world}_{seed}"))
     rows = []
-    for name, settings in losses.items():
-        workdir = os.path.join(folder, name)
-        path = os.path.join(workdir, RESULT_FILE)
-        if not os.path.exists(path):
-            logging.info("%s world, seed %d: %s", world, seed, name)
-            in_child(train_and_measure, dataclasses.replace(
-                config, paths=dataclasses.replace(config.paths, workdir=workdir),
-                loss=dataclasses.replace(config.loss, **settings)))
-        found = load_json(path, "run the proof again", "delete it and run the proof again")
+    for name, found in results(config, models, train_and_measure).items():
         if not rows:
             rows += [dict(world=world, seed=seed, model=ORACLE, **found["oracle"]),
                      dict(world=world, seed=seed, model=POPULAR, **found["most_popular"])]
@@ -90,13 +80,35 @@ def compare(config: Config, world: str, seed: int, losses: dict) -> list[dict]:
     return rows
 
 
-def prepared(config: Config) -> Config:
-    """Writes and prepares the world unless that is done; the settings with which it was prepared."""
+def results(config: Config, models: dict, measure) -> dict[str, dict]:
+    """name -> what `measure`(config), in a process of its own, left in RESULT_FILE of the model's --workdir: a folder
+    beside the data's; done once."""
+    folder, found = os.path.dirname(config.paths.data_dir), {}
+    for name, settings in models.items():
+        of_model = replaced(replaced(config, paths=dict(workdir=os.path.join(folder, name))), **settings)
+        path = os.path.join(of_model.paths.workdir, RESULT_FILE)
+        if not os.path.exists(path):
+            logging.info("%s: %s", folder, name)
+            in_child(measure, of_model)
+        found[name] = load_json(path, "run the proof again", "delete it and run the proof again")
+    return found
+
+
+def replaced(config: Config, **sections: dict) -> Config:
+    """The settings with some values of some sections replaced."""
+    return dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **values)
+                                          for section, values in sections.items()})
+
+
+def prepared(config: Config, folder: str) -> Config:
+    """Writes and prepares the world in a folder unless that is done; the settings with which it was prepared."""
+    config = replaced(config, paths=dict(data_dir=os.path.join(folder, "data")),
+                      exposure_world=dict(world_dir=os.path.join(folder, "world")))
     folder = config.exposure_world.world_dir
     if not os.path.exists(folder):
         write_world(config)
-    config = dataclasses.replace(config, prepare=dataclasses.replace(
-        config.prepare, format="columns", input=os.path.join(folder, world_logs.CLICKS_FILE),
+    config = replaced(config, prepare=dict(
+        format="columns", input=os.path.join(folder, world_logs.CLICKS_FILE),
         impressions=os.path.join(folder, world_logs.IMPRESSIONS_FILE),
         item_features=os.path.join(folder, world_logs.ITEMS_FILE), feature_columns=("category", "seller", "gender")))
     prepare(config)
@@ -109,9 +121,14 @@ def train_and_measure(config: Config) -> None:
     Raises:
       UserError: the training was stopped by a signal; the same command goes on with it.
     """
+    train_to_end(config)
+    save_json(os.path.join(config.paths.workdir, RESULT_FILE), against_truth(config))
+
+
+def train_to_end(config: Config) -> None:
+    """Trains; `UserError` where a signal stopped it."""
     if train(config):
         raise UserError(f"the training in --workdir={config.paths.workdir} was stopped; run the same command to go on")
-    save_json(os.path.join(config.paths.workdir, RESULT_FILE), against_truth(config))
 
 
 def against_truth(config: Config) -> dict[str, dict]:

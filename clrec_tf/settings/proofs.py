@@ -31,8 +31,10 @@ class ProofConfig(Section):
     parts: tuple[str, ...] = setting(("closed_forms", "stochastic"),
         "What is proved, of: closed_forms (the exact optimum of every loss in every world), stochastic (each loss "
         "trained, beside its own optimum), end_to_end (CLRec beside sampled softmax and others, from the log of a "
-        "generated world to trained towers, in --workdir; configs/exposure_world.flags).")
-    repetitions: int = setting(3, "Seeds, from --seed on, that end_to_end is repeated with.", lower=1)
+        "generated world to trained towers, in --workdir; configs/exposure_world.flags), intents (Multi-CLRec beside "
+        "both in a world whose exposure follows intent), weekend (CLRec and Multi-CLRec trained on weekdays, tested "
+        "then and at the weekend; both configs/intent_world.flags).")
+    repetitions: int = setting(3, "Seeds, from --seed on, that the parts with towers are repeated with.", lower=1)
     mask_hits: bool = setting(False,
         "Mask copies of the positive in the click queue of the stochastic part: a defect, which must fail the proof.")
 
