@@ -53,7 +53,8 @@ def check_settings(config: Config) -> None:
         from clrec_tf.evaluation import report
         report.check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
         if "train" in stages:
-            report.check_intents(config.evaluate, config.model.num_intents if config.model.model == "multi_clrec" else 1)
+            model = config.model
+            report.check_intents(config.evaluate, model.num_intents if model.model == "multi_clrec" else 1)
 
 
 def generated(config: Config) -> Config:
