@@ -83,11 +83,12 @@ def test_intents_in_small(tmp_path):
     rows, checks = intents_end_to_end.run(small(tmp_path))
     assert len(checks) == 4
     of = {row["model"]: row for row in rows}
-    assert list(of) == ["oracle", "most_popular", "clrec", "sampled_softmax", "multi_clrec"]
+    assert list(of) == ["oracle", "most_popular", "clrec", "sampled_softmax", "multi_clrec", "multi_clrec_by_category"]
     assert of["oracle"][f"ctr@{LENGTH}"] == max(row[f"ctr@{LENGTH}"] for row in of.values())
     used = {name: load_json(os.path.join(tmp_path, "intent_0", name, "config.json"), "", "") for name in list(of)[2:]}
-    assert [each["model"]["model"] for each in used.values()] == ["clrec", "clrec", "multi_clrec"]
-    assert [each["loss"]["loss"] for each in used.values()] == ["contrastive", "sampled_softmax", "contrastive"]
+    assert [each["model"]["model"] for each in used.values()] == ["clrec"] * 2 + ["multi_clrec"] * 2
+    assert [each["loss"]["loss"] for each in used.values()] == ["contrastive", "sampled_softmax"] + ["contrastive"] * 2
+    assert [used[name]["model"]["num_intents"] for name in list(used)[2:]] == [8, 32]
     # Beside what makes it Multi-CLRec, nothing is another.
     apart = {name for name, value in used["multi_clrec"]["model"].items() if value != used["clrec"]["model"][name]}
     assert apart <= {"model", "num_intents", "category_feature", "st_mode", "residual"}

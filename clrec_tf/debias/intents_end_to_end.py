@@ -7,22 +7,33 @@ import dataclasses
 
 from clrec_tf.config import Config
 from clrec_tf.config import require
+from clrec_tf.data.world import CATEGORIES
 from clrec_tf.debias import end_to_end
 from clrec_tf.debias.checks import Check
 from clrec_tf.debias.visits import INTENTS
 
-MULTI, WORLD = "multi_clrec", "intent"
-# As many intents as the world has; they are learned from categories, of which each intent has several.
-MULTI_SETTINGS = dict(loss=dict(loss="contrastive"), model=dict(
-    model="multi_clrec", num_intents=INTENTS, category_feature="category", st_mode="soft", residual=True))
-COMPARED = {**end_to_end.COMPARED, MULTI: MULTI_SETTINGS}
+MULTI, BY_CATEGORY, WORLD = "multi_clrec", "multi_clrec_by_category", "intent"
+
+
+def multi_clrec(intents: int) -> dict:
+    """Settings of a Multi-CLRec, by section."""
+    return dict(loss=dict(loss="contrastive"), model=dict(
+        model="multi_clrec", num_intents=intents, category_feature="category", st_mode="soft", residual=True))
+
+
+# As many intents as the world has. It must find by itself which categories belong together, and
+COMPARED = {**end_to_end.COMPARED, MULTI: multi_clrec(INTENTS)}
+# beside it in the first repetition, one that has an intent for every category need not.
+FURTHER = {BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
 
 
 def run(config: Config) -> tuple[list[dict], list[Check]]:
     """See `end_to_end.run`: (rows, checks)."""
     require(config.paths.workdir, "workdir", "the proof of intents keeps its worlds and runs there")
     seeds = [config.paths.seed + repetition for repetition in range(config.proof.repetitions)]
-    rows = [row for seed in seeds for row in end_to_end.compare(config, WORLD, seed, COMPARED)]
+    rows = []
+    for seed in seeds:
+        rows += end_to_end.compare(config, WORLD, seed, {**COMPARED, **(FURTHER if seed == seeds[0] else {})})
     return rows, checks(rows, config.evaluate.list_length)
 
 
