@@ -150,7 +150,8 @@ class CLRec(tf.keras.Model):
             return Encoded(users, positives, intents=intents)
         queued = inverse[:tf.shape(candidate_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
-        vectors = self.score_vectors(items[:tf.size(counts), :self.item_encoder.dim])
+        # Cut in two steps, which keeps the width known.
+        vectors = self.score_vectors(items[:tf.size(counts)][:, :self.item_encoder.dim])
         return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, intents)
 
     def auxiliary_losses(self, encoded, batch):
