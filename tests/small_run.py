@@ -15,8 +15,8 @@ from tests.prepared_data import prepare_text
 USERS, ITEMS = 60, 30
 SMALL_MODEL = dict(embedding_dim=8, max_history=6, attention_heads=2, queue_size=40)
 SMALL_MULTI = dict(model="multi_clrec", attention_heads=4, num_intents=4)  # goes over SMALL_MODEL
-SMALL_TRAIN = dict(batch_size=16, target_mode="sliding", shuffle_shards=2, epochs=2, steps_per_call=4, log_every_steps=1,
-                   validate_every=0.0, checkpoint_every_steps=10, learning_rate=0.01)
+SMALL_TRAIN = dict(batch_size=16, target_mode="sliding", shuffle_shards=2, epochs=2, steps_per_call=4,
+                   log_every_steps=1, validate_every=0.0, checkpoint_every_steps=10, learning_rate=0.01)
 
 
 def click_log(seed: int = 0, users: int = USERS, items: int = ITEMS) -> str:
