@@ -134,6 +134,43 @@ def test_two_asynchronous_workers_learn_as_well_as_one_process(data_dir, two_wor
     assert evaluate(config)["ndcg@5/full"] == pytest.approx(found, abs=1e-6)
 
 
+MULTI = small_run.SMALL_MULTI
+
+
+@pytest.mark.parametrize("model, shard_rows", [
+    (dict(queue="raw", time_embedding="none"), 30), (dict(queue="cached"), 10_000)], ids=["raw", "cached"])
+def test_multi_clrec_trains_as_in_one_process(data_dir, one_worker, tmp_path, model, shard_rows):
+    """Where item ids are in shards, and all that dense layers read is not, since its initial values would be others."""
+    assert_agrees_with_one_process(data_dir, one_worker, tmp_path, {**MULTI, **model}, {}, dict(shard_rows=shard_rows))
+    told = one_worker.told()
+    assert told["traces"] == 1
+    shards = [device.split("/task:")[1][0] for device in told["devices"].get("table", [])]  # others are "table:0"
+    assert shards == (["0", "1"] if shard_rows == 30 else [])
+    one, other = values(tmp_path / "local"), values(tmp_path / "cluster")
+    for part in ("main_item", "main_count", "intent_pushes", "intent_counts", "intent_item", "intent_entered"):
+        np.testing.assert_array_equal(queue_of(other, part, 0), queue_of(one, part, 0), err_msg=part)
+
+
+def test_multi_clrec_has_queues_for_each_worker_that_go_on_with_the_next_chief(data_dir, two_workers, tmp_path):
+    settings = dict(workdir=tmp_path, steps_per_call=2, **MULTI)
+    assert two_workers.chief(epochs=1, **settings) == 0
+    examples = len(list(expected_rows(data_dir, "sliding")))
+    first, losses = values(tmp_path), small_run.losses(tmp_path)
+    counts, pushes, left = ([queue_of(first, part, worker) for worker in (0, 1)]
+                            for part in ("main_count", "intent_pushes", "intent_counts"))
+    assert sum(counts) == examples and min(counts) > 20 and sum(pushes) == max(losses)
+    assert [own.sum() for own in left] == [count - 20 for count in counts]  # the main queue holds half of 40
+    assert not np.array_equal(*(queue_of(first, "main_item", worker) for worker in (0, 1)))
+    assert two_workers.chief(epochs=4, **settings) == 0
+    last, losses = values(tmp_path), small_run.losses(tmp_path)
+    goes_on(tmp_path, max(losses) // 4, 4)
+    assert sum(queue_of(last, "main_count", worker) for worker in (0, 1)) == 4 * examples
+    for worker in (0, 1):
+        assert queue_of(last, "main_count", worker) > counts[worker]
+        assert queue_of(last, "intent_pushes", worker) > pushes[worker]
+    assert np.mean([losses[step] for step in sorted(losses)[-8:]]) < losses[1] - 1
+
+
 @pytest.fixture(scope="module")
 def trained(data_dir, two_workers, tmp_path_factory):
     """The workdir of an epoch on two workers and two parameter servers."""
