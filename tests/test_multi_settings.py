@@ -114,6 +114,7 @@ def refused(settings, message, workdir):
     (dict(category_feature="brand"), {}, "--category_feature=brand is no item feature .* choose from category"),
     (dict(feature_dims=("3", "4")), {}, "--feature_dims=3,4 gives 2 widths for the 0 features beside the category"),
     (dict(feature_dims=("x",)), {}, "--feature_dims=x: widths must be integers"),
+    (dict(st_mode="literal", temperature=.02), {}, "--st_mode=literal with --temperature=0.02: .*use soft or capped"),
     (dict(queue="in_batch"), {}, "--queue=in_batch with --model=multi_clrec: .*use raw or cached"),
     (dict(mask_same_user=True), {}, "--mask_same_user=True belongs to --model=clrec, not to multi_clrec: leave it out"),
     ({}, dict(debias_beta=.5), "--debias_beta=0.5 belongs to --model=clrec: .*leave it out"),

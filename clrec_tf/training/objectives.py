@@ -18,6 +18,7 @@ from clrec_tf.negatives.alias_sampler import smoothed_frequencies
 from clrec_tf.negatives.impression_stream import ImpressionStream
 
 MAX_FULL_SOFTMAX = 20_000  # items; more are scored by sampled softmax
+LITERAL_TEMPERATURE = 0.05  # the least with --st_mode=literal: float32 holds the square of e^(2/ρ), as norms need it
 # Settings that only some losses read, by section.
 SAMPLING = ("sampled_softmax", "negative_sampling", "shared_negative_sampling", "ipw")
 USED_BY = {
@@ -134,6 +135,9 @@ def _check(config, schema):
             if getattr(settings, flag) != getattr(LossConfig, flag):
                 raise UserError(f"--{flag}={getattr(settings, flag)} belongs to --model=clrec: the queues of "
                                 "multi_clrec hold clicks, and its loss has no correction; leave it out")
+        if config.model.st_mode == "literal" and config.model.temperature < LITERAL_TEMPERATURE:
+            raise UserError(f"--st_mode=literal with --temperature={config.model.temperature}: its gradient grows to "
+                            f"e^(2/ρ), more than float32 holds; use soft or capped, or at least {LITERAL_TEMPERATURE}")
     if settings.negatives == "impressions" and config.model.mask_same_user:
         raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user to "
                         "leave out; give one of them")
