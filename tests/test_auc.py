@@ -105,6 +105,13 @@ def test_negatives_are_uniform_over_all_other_items_of_the_log():
         auc_protocol.draw_negatives(evaluated([1]), 1, 1, 0)
 
 
+def test_negatives_know_nothing_of_the_coins():
+    """Items are numbered by falling popularity, so that a negative which leans on its user's coin would give it away."""
+    users = evaluated(np.zeros(30_000, int))
+    drawn, coins = auc_protocol.draw_negatives(users, 9, 10, 0), user_split.labels(0, users.user_ids)
+    assert abs(drawn[coins].mean() - drawn[~coins].mean()) < 0.15  # four and a half standard deviations
+
+
 def test_rows_follow_seed_and_user_whoever_else_is_evaluated():
     users = evaluated(np.arange(1, 51), np.arange(50))
     some = users.take(np.array([40, 3]))
