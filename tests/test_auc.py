@@ -106,7 +106,7 @@ def test_negatives_are_uniform_over_all_other_items_of_the_log():
 
 
 def test_negatives_know_nothing_of_the_coins():
-    """Items are numbered by falling popularity, so that a negative which leans on its user's coin would give it away."""
+    """Items are numbered by falling popularity, so a negative that leans on its user's coin would give it away."""
     users = evaluated(np.zeros(30_000, int))
     drawn, coins = auc_protocol.draw_negatives(users, 9, 10, 0), user_split.labels(0, users.user_ids)
     assert abs(drawn[coins].mean() - drawn[~coins].mean()) < 0.15  # four and a half standard deviations

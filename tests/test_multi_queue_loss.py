@@ -90,7 +90,8 @@ def case(seed, rows=23, intents=5, dim=6, shared=13, own=7):
     shares = rng.random(rows)
     shares[3] = 0
     counts = lambda *shape: tf.constant(rng.integers(0, 3, shape), tf.float32)
-    return dict(vectors=unit(rng, rows, intents, dim), intents=tf.constant(rng.integers(0, intents - 1, rows), tf.int32),
+    return dict(vectors=unit(rng, rows, intents, dim),
+                intents=tf.constant(rng.integers(0, intents - 1, rows), tf.int32),
                 shares=tf.constant(shares / shares.sum(), tf.float32), shared=unit(rng, shared, dim),
                 shared_counts=counts(1, shared) + 1, own=unit(rng, intents, own, dim), own_counts=counts(intents, own))
 
@@ -141,7 +142,8 @@ def test_count_matrix_equals_two_queues():
     main, own = rng.integers(0, 9, 13), rng.integers(0, 9, (5, 7))
     counts = np.zeros((5, 9))
     for intent in range(5):
-        for item, count in zip([*main, *own[intent]], [*c["shared_counts"][0].numpy(), *c["own_counts"][intent].numpy()]):
+        copies = [*c["shared_counts"][0].numpy(), *c["own_counts"][intent].numpy()]
+        for item, count in zip([*main, *own[intent]], copies):
             counts[intent, item] += count
 
     def queues():
@@ -186,6 +188,14 @@ def test_empty_slots_and_rows_of_no_share_are_irrelevant(garbage):
         np.testing.assert_allclose(found_part, expected_part, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("temperature", [0.07, 0.01])
+def test_empty_queues_have_no_loss_and_no_gradient(temperature):
+    c = case(8)
+    c |= {name: tf.zeros_like(c[name]) for name in ("shared_counts", "own_counts")}
+    for part in with_gradients(lambda: mean_log(**c, temperature=temperature), c):
+        np.testing.assert_array_equal(part, tf.zeros_like(part))
+
+
 def test_upstream_gradient_is_passed_on():
     c = case(6)
     once = with_gradients(lambda: mean_log(**c, temperature=0.07), c)
@@ -195,11 +205,12 @@ def test_upstream_gradient_is_passed_on():
 
 
 def test_trained_candidates_are_scaled_by_the_rows_intent():
-    """The gradient of the first candidates is the sum over intents of its scale times the gradient of that one's rows."""
+    """The gradient of the first candidates is the sum over intents of its scale times that of the intent's rows."""
     c, scales = case(7), np.random.default_rng(1).random((5, 4)).astype(np.float32)
     expected = np.zeros((4, 6))
     for intent in range(5):
         of_one = c | {"shares": tf.where(c["intents"] == intent, c["shares"], 0.0)}
-        expected += scales[intent][:, None] * with_gradients(lambda one=of_one: mean_log(**one, temperature=0.07), c)[2][:4]
+        gradients = with_gradients(lambda one=of_one: mean_log(**one, temperature=0.07), c)
+        expected += scales[intent][:, None] * gradients[2][:4]
     found = with_gradients(lambda: mean_log(**c, temperature=0.07, trained=tf.constant(scales)), c)
     np.testing.assert_allclose(found[2][:4], expected, rtol=1e-4, atol=1e-6)

@@ -164,6 +164,21 @@ def test_prefill_fills_all_queues():
         health = objective.health(objective.handles())
         assert list(health) == list(objective.health_names)
         assert (health["queue_fill"], health["queue_intent_fill_min"]) == (6, 6)
+    queue, handles = objective.queue, objective.handles()["queue"]
+    for vectors in (queue.main.read(handles["main"], "vector"), queue.read(handles, "vector")):
+        np.testing.assert_allclose(tf.norm(vectors, axis=1), 1.0, rtol=1e-5)
+
+
+def test_entries_of_each_by_hand():
+    """Queues of 6. To all rows, 3 items stand for a main queue of 6, a row's own aside: 5/2. Of an intent's 6, each of
+    two stands for the whole, to the other; so does one that is alone, to nobody."""
+    objective = tiny_multi.objective_of("cached", tiny_model(), 6)
+    rng = np.random.default_rng(0)
+    objective.prefill(random_batch(rng, 5) for _ in range(100))
+    handles = objective.handles()["queue"]
+    found = objective._entries_of_each(tf.constant([0, 0, 1, 2]), tf.constant(6, tf.int64), handles,
+                                       tf.constant([True, True, True, False]))
+    np.testing.assert_allclose(found, 2.5 + 6 * np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]))
 
 
 def test_balanced_gradient_has_the_raw_queues_expectation():

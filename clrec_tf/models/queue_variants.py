@@ -168,7 +168,8 @@ class CachedQueueNegatives(_Variant):
             positives,
             self._live_logits(handles, encoded, live, rows, positives, self._entries_of_each(pushed.fill, valid))
             + contrastive.mask_logits(keep_live),
-            self._logits(handles, encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
+            self._logits(handles, encoded.users, tf.stop_gradient(older), items[:, 0])
+            + contrastive.mask_logits(keep_older))
 
     def _entries_of_each(self, fill, valid):
         """How many entries of the queue each valid row of the batch stands for, scalar."""
