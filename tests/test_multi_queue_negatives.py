@@ -4,6 +4,7 @@ import pytest
 
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses.contrastive import weighted_mean
+from clrec_tf.models import sampled_variants
 from clrec_tf.models.multi_clrec import AuxiliarySettings
 from clrec_tf.models.multi_queue_negatives import own_entry_once
 from clrec_tf.models.queue_variants import build_variant
@@ -143,6 +144,20 @@ def test_whose_routing_is_balanced(balanced, counted):
     routed = tf.nn.softmax(model.user_encoder.route(
         model.item_encoder.categories(tiny_multi.rows_of(np.array(counted))))).numpy().mean(axis=0)
     np.testing.assert_allclose(found, np.sum(1 / 3 * (np.log(1 / 3) - np.log(routed))), atol=2e-6)
+
+
+def test_inverse_propensity_weighs_the_softmax_alone():
+    """What the model adds to each row's loss is not multiplied by the row's weight."""
+    batch, rows = random_batch(np.random.default_rng(5), 6), tiny_multi.rows_of(np.arange(tiny_multi.ITEMS + 1))
+    found = {}
+    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", AuxiliarySettings())):
+        softmax = sampled_variants.FullSoftmax(tiny_model(settings=settings), rows)
+        weighted = sampled_variants.PropensityWeighted(
+            softmax, lambda batch, constants: tf.cast(batch["target"][:, 0], tf.float32) / 20, 9.0)
+        found[name] = weighted.losses(batch, weighted.handles()), softmax.losses(batch, softmax.handles())
+    added = found["all"][1] - found["none"][1]
+    np.testing.assert_allclose(found["all"][0] - found["none"][0], added, rtol=1e-4)
+    assert np.std(added) > 0.1 and np.std(found["none"][0] / found["none"][1]) > 0.1
 
 
 @pytest.mark.parametrize("kind", ["raw", "cached"])

@@ -50,11 +50,11 @@ class _Compared(RowLosses):
 
     def losses(self, batch, handles):
         """Batch -> [B]."""
-        encoded, losses = self._compare(batch, handles)
+        encoded, losses = self.compare(batch, handles)
         return losses + self.model.auxiliary_losses(encoded, batch)
 
-    def _compare(self, batch, handles):
-        """The encoded batch, and each row's loss [B]."""
+    def compare(self, batch, handles):
+        """The encoded batch, and each row's loss [B] without what the model adds."""
         raise NotImplementedError
 
     def _sampled(self, handles, shape):
@@ -72,7 +72,8 @@ class _Compared(RowLosses):
 class FullSoftmax(_Compared):
     """−log softmax over all items: maximum likelihood, e^φ ∝ p(y|x). Costs an encoding of all items per step."""
 
-    def _compare(self, batch, handles):
+    def compare(self, batch, handles):
+        """Batch -> (encoded, [B])."""
         encoded = self.model.encode(batch, handles["rows"][1:])
         logits = self._logits(handles, encoded.users, encoded.distinct)
         return encoded, contrastive.contrastive_loss(
@@ -100,7 +101,8 @@ class SampledSoftmax(_Compared):
         """Beside those of all, the sampler's distribution."""
         return {**super().handles(), "log_q": self._log_q()}
 
-    def _compare(self, batch, handles):
+    def compare(self, batch, handles):
+        """Batch -> (encoded, [B])."""
         ids = self._sampled(handles, [self.num_negatives])
         encoded = self.model.encode(batch, tf.gather(handles["rows"], ids))
         positives = corrected_logits(self._positive_logits(encoded), tf.gather(handles["log_q"], batch["target"][:, 0]))
@@ -116,7 +118,8 @@ class TfDefaultSampledSoftmax(_Compared):
     """`tf.nn.sampled_softmax_loss` with its defaults: log-uniform ids (rank of training count), unique, accidental
     hits removed, expected counts as correction. The same loss over two towers, which that function cannot take."""
 
-    def _compare(self, batch, handles):
+    def compare(self, batch, handles):
+        """Batch -> (encoded, [B])."""
         size = handles["rows"].shape[0] - 1
         targets = tf.maximum(batch["target"][:, :1] - 1, 0)  # the sampler refuses a row of weight 0 that has none
         sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
@@ -139,7 +142,8 @@ class NegativeSampling(_Compared):
         super().__init__(model, rows, sampler, num_negatives, local_constant)
         self.shared = shared
 
-    def _compare(self, batch, handles):
+    def compare(self, batch, handles):
+        """Batch -> (encoded, [B])."""
         batch_size, count = batch["target"].shape[0], self.num_negatives
         ids = self._sampled(handles, [count if self.shared else batch_size * count])
         encoded = self.model.encode(batch, tf.gather(handles["rows"], ids))
@@ -177,7 +181,9 @@ class PropensityWeighted(RowLosses):
     def losses(self, batch, handles):
         """Batch -> [B]."""
         weights = ipw.inverse_propensity_weights(self._propensity(batch, handles["propensity"]), self._cap)
-        return ipw.self_normalized(weights, batch["weight"]) * self._softmax.losses(batch, handles)
+        encoded, losses = self._softmax.compare(batch, handles)
+        weighted = ipw.self_normalized(weights, batch["weight"]) * losses
+        return weighted + self._softmax.model.auxiliary_losses(encoded, batch)
 
     health_names = ()
 

@@ -25,7 +25,7 @@ USED_BY = {
     "loss": {**dict.fromkeys(("debias_beta", "negatives"), ("contrastive",)), "sampler": ("sampled_softmax",),
              **dict.fromkeys(("num_negatives", "sampler_power"), SAMPLING),
              **dict.fromkeys(("propensity", "propensity_data", "propensity_feature", "ipw_cap"), ("ipw",))},
-    "model": dict.fromkeys(("mask_same_user", "prefill_queue"), ("contrastive",)),
+    "model": dict.fromkeys(("mask_same_user", "prefill_queue", "st_mode", "st_max_ratio"), ("contrastive",)),
 }
 POWERS = dict(sampled_softmax=1.0, ipw=1.0, negative_sampling=0.75, shared_negative_sampling=0.75, bce=0.0)
 
