@@ -204,7 +204,7 @@ def _require_columns(table: Table, wanted: dict[str, str]):
             mark = next((mark for mark in tables.DELIMITERS if mark in only), None)
             if mark:
                 value = "$'\\t' (tab)" if mark == "\t" else f"'{mark}'"
-                raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is the one "
+                raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is one "
                                 f"column {only!r}; give --delimiter={value}")
             remedy = ", or --timestamp_column= if the file is in time order" if flag == "timestamp_column" else ""
             raise UserError(f"{table.path} has no column {name!r}: give --{flag} as one of "

@@ -94,7 +94,8 @@ class _Builder:
             log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
             log_q = tf.constant(log_q)
         model = self.config.model
-        return build_variant(model.queue_kind, self.model, self.capacity, model.mask_same_user, self.local, log_q, stream)
+        return build_variant(model.queue_kind, self.model, self.capacity, model.mask_same_user, self.local, log_q,
+                             stream)
 
 
 LOSSES = {

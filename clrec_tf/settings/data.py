@@ -63,7 +63,7 @@ class PrepareConfig(Section):
     split: str = setting("leave_one_out",
         "leave_one_out: last click = test, one before = validation. last_days: test on the last day(s), validate "
         "on those before, train on earlier. by_user (HPMN's protocol, for --auc): users whose last click is late are "
-        "tested on it, some others validate, the rest are trained on; by a fair coin half of these lack the last click.",
+        "tested on it, some others validate, the rest are trained on; by a fair coin half lack the last click.",
         choices=("leave_one_out", "last_days", "by_user"))
     test_days: int = setting(1, "Days of the test part (split last_days).", lower=1)
     valid_days: int = setting(1, "Days of the validation part (split last_days); 0: none.", lower=0)

@@ -17,7 +17,7 @@ class EvaluateConfig(Section):
                                                                                 "uniform100.")
     auc: bool = setting(False, "Also the AUC of the next click against one random item (HPMN's protocol; prepare "
                                "--split=by_user).")
-    eval_intents: int = setting(1, "Intents K of each user that rankings and lists search, the heaviest ones; an item's "
+    eval_intents: int = setting(1, "Intents K of each user that rankings and lists search, heaviest first; an item's "
                                    "score is its largest under them. The AUC is of the heaviest alone.", lower=1)
     max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
     untrained: bool = setting(False, "Also evaluate the model with its initial values, as a baseline.")

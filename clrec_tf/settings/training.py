@@ -24,7 +24,7 @@ class LossConfig(Section):
     num_negatives: int = setting(0, "Sampled negatives L (0: as many as --queue_size; bce: always one).", lower=0)
     sampler: str = setting("alias",
         "alias: with replacement, ∝ count^power. tf_default: as tf.nn.sampled_softmax_loss (log-uniform by rank, "
-        "unique, accidental hits removed; sampled_softmax only; resumed with other draws, and the same on all workers).",
+        "unique, accidental hits removed; sampled_softmax only; resumed with other draws; all workers draw the same).",
         choices=("alias", "tf_default"))
     sampler_power: float = setting(-1.0,
         "Exponent of the training count in the sampler (−1: 1 for sampled_softmax, .75 for negative sampling; bce is "
