@@ -160,6 +160,19 @@ def test_inverse_propensity_weighs_the_softmax_alone():
     assert np.std(added) > 0.1 and np.std(found["none"][0] / found["none"][1]) > 0.1
 
 
+def test_vectors_come_by_falling_weight_even_where_weights_vanish():
+    model, batch = tiny_model(intents=9), random_batch(np.random.default_rng(0), 20)
+    model.user_encoder.temperature = 1e-3
+    clicks = tf.reshape(model.history_vectors(tf.reshape(batch["history"], [-1, 2])), [20, tiny_multi.HISTORY, -1])
+    mask = batch["history"][:, :, 0] > 0
+    vectors, weights, numbers = model.user_intents(clicks, mask)
+    found = model.user_encoder(clicks, mask)
+    order = np.argsort(-found.logits.numpy(), axis=1, kind="stable")
+    np.testing.assert_array_equal(numbers, order)
+    np.testing.assert_array_equal(vectors, np.take_along_axis(found.vectors.numpy(), order[:, :, None], axis=1))
+    np.testing.assert_allclose(weights, np.take_along_axis(tf.nn.softmax(found.logits).numpy(), order, 1), rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["raw", "cached"])
 def test_an_empty_batch_moves_nothing(kind):
     objective = tiny_multi.objective_of(kind, tiny_model(settings=AuxiliarySettings()), 8)

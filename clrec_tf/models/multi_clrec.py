@@ -101,9 +101,9 @@ class MultiCLRec(CLRec):
     def user_intents(self, items, mask, gaps=None, dwell=None):
         """See `CLRec.user_intents`; all H vectors, by falling weight."""
         found = self.user_encoder(items, mask, gaps, dwell)
-        # Of equal weights top_k gives the lowest number first.
-        weights, numbers = tf.math.top_k(tf.nn.softmax(found.logits), self.num_intents)
-        return tf.gather(found.vectors, numbers, batch_dims=1), weights, numbers
+        # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
+        logits, numbers = tf.math.top_k(found.logits, self.num_intents)
+        return tf.gather(found.vectors, numbers, batch_dims=1), tf.nn.softmax(logits), numbers
 
     def user_vectors(self, items, mask, gaps=None, dwell=None):
         """f(x) = z_{h*} [B,D], the vector of the largest weight."""
