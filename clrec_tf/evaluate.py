@@ -25,6 +25,8 @@ from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.training.restore import load_trained
 
+COLLAPSED = 0.9  # share of users with the same selected intent
+
 
 def evaluate(config: Config) -> dict:
     """Evaluates the model of --workdir on --data_dir; writes metrics.json and degree_histogram.png, prints the table.
@@ -58,6 +60,12 @@ def evaluate(config: Config) -> dict:
                             log_items, detailed=False)
         result |= {UNTRAINED + name: value for name, value in found.items() if isinstance(value, float)}
     save_metrics(workdir, result)
+    if result.get("intents/share_max/selected", 0.0) > COLLAPSED:
+        logging.warning(
+            "one intent's vector is the heaviest of %.0f %% of the users, so weights say little and rankings by one "
+            "vector are those of a generalist: search several (--eval_intents, retrieve --intents), train with "
+            "--selection_weight=1, or use --model=clrec where the next click's intent cannot be foreseen",
+            100 * result["intents/share_max/selected"])
     print(metrics_table(result, trained.model.name))
     pictures = [save_degree_histogram(workdir, result, trained.model.name)]
     if trained.model.num_intents > 1:

@@ -73,6 +73,8 @@ def test_recbole(tmp_path):
     assert log.clicks.rows() == [("1", "a", 850_000_000)]
     assert log.items.frame.rows() == [("a", 'A "quoted" title', "1995", ["War", "Drama"])]
     assert log.items.features == {"year": False, "class": True}
+    with pytest.raises(UserError, match="--feature_columns=class: .* name it in --multi_feature_columns"):
+        read(tmp_path / "r", format="recbole", feature_columns=("class",))
 
 
 COLUMNS = dict(user_column="who", item_column="what", timestamp_column="when")

@@ -93,6 +93,10 @@ def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
     features = {name: several for name, several in declared(settings).items() if name in kinds} or {
         name: kind == "token_seq" for name, kind in kinds.items()
         if kind in ("token", "token_seq") and name not in (settings.item_column, title)}
+    for name in settings.feature_columns:
+        if kinds.get(name) == "token_seq":
+            raise UserError(f"--feature_columns={','.join(settings.feature_columns)}: {path} declares {name} as "
+                            "token_seq, several values: name it in --multi_feature_columns")
     return _from_table(table, settings.item_column, title, features, " ")
 
 

@@ -1,6 +1,7 @@
 """A model from the facts of the data and the settings; the one place where both meet."""
 import os
 
+from absl import logging
 import numpy as np
 import tensorflow as tf
 
@@ -124,6 +125,7 @@ def _multi_clrec(config, schema, content, widths, seed):
     if category not in names:
         raise UserError(f"--category_feature={category} is no item feature of this data set: choose from "
                         f"{', '.join(names)}")
+    logging.info("clicks are routed to intents by their %s (--category_feature)", category)
     dim, dtype = config.embedding_dim, tf.as_dtype(config.product_dtype)
     items = IntentItemEncoder(schema.item_rows, dim, schema.features, category, widths, content, config.residual, seed,
                               dtype)
