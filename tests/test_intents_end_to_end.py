@@ -99,7 +99,10 @@ def test_intents_in_small(tmp_path):
 def test_weekend_in_small(tmp_path, monkeypatch):
     config = small(tmp_path)
     rows, _ = weekend.run(config)
-    assert [row["model"] for row in rows] == ["clrec", "multi_clrec"] and rows[0] != rows[1]
+    assert [row["model"] for row in rows] == ["clrec", "multi_clrec", "multi_clrec_selection"]
+    weights = [load_json(os.path.join(tmp_path, "week_0", row["model"], "config.json"), "", "")["model"][
+        "selection_weight"] for row in rows]
+    assert weights == [0.0, 0.0, 1.0]
     for row in rows:
         assert 0 < row["hr@50/weekday"] <= 1
         assert 0 < row["users/both"] <= min(row["users/weekday"], row["users/weekend"])

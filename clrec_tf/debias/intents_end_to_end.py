@@ -15,10 +15,11 @@ from clrec_tf.debias.visits import INTENTS
 MULTI, BY_CATEGORY, WORLD = "multi_clrec", "multi_clrec_by_category", "intent"
 
 
-def multi_clrec(intents: int) -> dict:
+def multi_clrec(intents: int, selection_weight: float = 0.0) -> dict:
     """Settings of a Multi-CLRec, by section."""
     return dict(loss=dict(loss="contrastive"), model=dict(
-        model="multi_clrec", num_intents=intents, category_feature="category", st_mode="soft", residual=True))
+        model="multi_clrec", num_intents=intents, category_feature="category", st_mode="soft", residual=True,
+        selection_weight=selection_weight))
 
 
 # As many intents as the world has. It must find by itself which categories belong together, and

@@ -13,6 +13,7 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.debias import end_to_end
 from clrec_tf.debias import intents_end_to_end
 from clrec_tf.debias.checks import Check
+from clrec_tf.debias.visits import INTENTS
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
@@ -21,6 +22,8 @@ from clrec_tf.evaluation.metrics import hit_rate
 from clrec_tf.training.restore import load_trained
 
 COMPARED = {name: intents_end_to_end.COMPARED[name] for name in (end_to_end.CLREC, intents_end_to_end.MULTI)}
+# And one that is taught which vector to select, which keeps the choice from collapsing.
+COMPARED["multi_clrec_selection"] = intents_end_to_end.multi_clrec(INTENTS, selection_weight=1.0)
 WEEK = dict(exposure_world=dict(exposure_weeks=1), train=dict(validate_every=0.0),
             prepare=dict(split="last_days", valid_days=1, test_days=2))
 PARTS = dict(weekday="valid", weekend="test")
