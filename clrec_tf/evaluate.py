@@ -79,9 +79,11 @@ def evaluate(config: Config) -> dict:
 def _metrics_of(model, encoder, items, users, catalogue, config, log_items, **options):
     """All metrics of one model with item vectors `items` [V,d]; `options` of `evaluate_vectors`."""
     settings, seed, counts = config.evaluate, config.paths.seed, catalogue.counts
-    first = vectors = encoder.user_vectors(users)
     if settings.eval_intents > 1:
         vectors = encoder.user_intents(users, settings.eval_intents)[0]
+        first = vectors[:, 0]
+    else:
+        first = vectors = encoder.user_vectors(users)
     result = evaluate_vectors(vectors, items, users, counts, settings, seed, **options)
     if model.num_intents > 1:
         result |= {"intents_searched": settings.eval_intents}

@@ -10,7 +10,7 @@ from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
 from clrec_tf.serving.publish import TrainingFacts, export_bundle
 from clrec_tf.training.restore import load_trained
 
-USAGE = """python -m clrec_tf.export: exports a trained run: encodes items, builds an index, checks both, publishes a version.
+USAGE = """python -m clrec_tf.export: exports a trained run: encodes items, builds an index, checks and publishes both.
 
   python -m clrec_tf.export --data_dir=DATA --workdir=RUN --export_dir=DIR"""
 

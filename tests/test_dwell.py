@@ -117,7 +117,8 @@ def test_logs_without_time_stamps_may_have_dwell_times(tmp_path):
 def test_the_log_of_impressions_needs_none(tmp_path):
     shown = tmp_path / "shown.csv"
     shown.write_text("user_id,item_id,timestamp\n0,3,1600000001\n")
-    small_run.prepared(tmp_path, dwell_column="stayed", impressions=str(shown))
+    data_dir = small_run.prepared(tmp_path, dwell_column="stayed", impressions=str(shown))
+    assert schema_lib.load_schema(data_dir).has_dwell and schema_lib.load_manifest(data_dir).impressions.records == 1
 
 
 def test_a_data_folder_without_them_is_as_it_was(tmp_path):

@@ -17,9 +17,14 @@ def apply_layers(layers: tf.keras.Sequential, inputs: tf.Tensor, dtype: tf.DType
     if dtype == tf.float32:
         return layers(inputs)
     for layer in layers.layers:
-        inputs = tf.cast(tf.matmul(tf.cast(inputs, dtype), tf.cast(layer.kernel, dtype)), tf.float32)
+        inputs = product(inputs, layer.kernel, dtype)
         inputs = layer.activation(tf.nn.bias_add(inputs, layer.bias) if layer.use_bias else inputs)
     return inputs
+
+
+def product(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """inputs [N,d] times kernel [d,units], computed in `dtype`: float32 [N,units]."""
+    return tf.cast(tf.matmul(tf.cast(inputs, dtype), tf.cast(kernel, dtype)), tf.float32)
 
 
 class JoinedMlp(tf.keras.layers.Layer):
@@ -48,17 +53,13 @@ class JoinedMlp(tf.keras.layers.Layer):
     def part(self, number, inputs):
         """A part's share of the hidden layer: [N, widths[number]] -> [N, hidden]."""
         begin = sum(self.widths[:number])
-        return self._product(inputs, self.first_kernel[begin:begin + self.widths[number]])
+        return product(inputs, self.first_kernel[begin:begin + self.widths[number]], self._product_dtype)
 
     def finish(self, hidden):
         """The sum of all parts' shares [N, hidden] -> [N, units]."""
         activated = tf.tanh(tf.nn.bias_add(hidden, self.first_bias))
-        return tf.nn.bias_add(self._product(activated, self.last_kernel), self.last_bias)
+        return tf.nn.bias_add(product(activated, self.last_kernel, self._product_dtype), self.last_bias)
 
     def call(self, inputs):
         """Inputs side by side: [N, Σ widths] -> [N, units]."""
-        return self.finish(self._product(inputs, self.first_kernel))
-
-    def _product(self, inputs, kernel):
-        dtype = self._product_dtype
-        return tf.cast(tf.matmul(tf.cast(inputs, dtype), tf.cast(kernel, dtype)), tf.float32)
+        return self.finish(product(inputs, self.first_kernel, self._product_dtype))

@@ -91,9 +91,9 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
-    intent, so no other queue is scored and no candidate is copied per row. Since the shares are
-    known, a chunk's gradient is computed while its logits are there: every logit is computed once, in three products
-    (one forward, two backward), and memory is that of one chunk, whatever B, H and the queues are.
+    intent, so no other queue is scored and no candidate is copied per row. Since the shares are known, a chunk's
+    gradient is computed while its logits are there: every logit is computed once, in three products (one forward, two
+    backward), and memory is that of one chunk, whatever B, H and the queues are.
 
     Small catalogues need no own candidates: with all items as the shared ones and a row of counts for each intent,
     this is the count-matrix form.
@@ -101,9 +101,9 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     Args:
       vectors: z [B,H,D], normalized.
       intents: h⁺ [B] int32, of the targets, 0..G−1.
-      shares: [B] float32, of each row in the mean; a row of share 0 contributes nothing.
+      shares: [B] float32, of each row in the mean; a row of share 0 contributes nothing, if it is finite.
       shared: [N,D], normalized.
-      shared_counts: [G,N] float32, ≥ 0, by h⁺; or [1,N], for all.
+      shared_counts: [G,N] float32, ≥ 0, by h⁺; with own candidates [1,N] too, for all.
       own: [G,Q,D], normalized; None: there are none.
       own_counts: [G,Q] float32.
       temperature: ρ.
