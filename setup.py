@@ -6,6 +6,12 @@ import setuptools
 
 HERE = pathlib.Path(__file__).parent
 
+SERVE = ["fastapi>=0.115", "uvicorn>=0.30", "uvloop>=0.19", "httptools>=0.6", "msgspec>=0.19",
+         "prometheus-client>=0.20"]
+# faiss stands beside ScaNN in `benchmark --suite=retrieval`.
+TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",
+        "faiss-cpu>=1.8"]
+
 setuptools.setup(
     name="clrec_tf",
     version=re.search(r'__version__ = "(.+)"', (HERE / "clrec_tf" / "__init__.py").read_text(encoding="utf-8"))[1],
@@ -21,6 +27,7 @@ setuptools.setup(
         "tensorflow==2.17.1",
         "tf-keras==2.17.0",
         "tensorflow-recommenders==0.7.7",
+        "tensorflow-serving-api==2.17.1",
         "tensorflow-io==0.37.1",
         "scann==1.3.4",
         "numpy==1.26.4",
@@ -30,5 +37,5 @@ setuptools.setup(
         "matplotlib>=3.8",
         "tqdm>=4.60",
     ],
-    extras_require={"test": ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37"]},
+    extras_require={"serve": SERVE, "test": SERVE + TEST},
 )

@@ -19,13 +19,16 @@ from clrec_tf.settings.proofs import RandomisedConfig
 from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.settings.serving import RetrieveConfig
+from clrec_tf.settings.service import ServeConfig
+from clrec_tf.settings.service import UpdateConfig
 from clrec_tf.settings.training import LossConfig
 from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
     cluster=ClusterConfig, evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig,
-    benchmark=BenchmarkConfig, proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
+    serve=ServeConfig, update=UpdateConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
+    exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Config:
     evaluate: EvaluateConfig = EvaluateConfig()
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()
+    serve: ServeConfig = ServeConfig()
+    update: UpdateConfig = UpdateConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()
     exposure_world: ExposureWorldConfig = ExposureWorldConfig()
     proof: ProofConfig = ProofConfig()

@@ -25,7 +25,7 @@ from clrec_tf.serving.index import load_index
 from clrec_tf.serving.intents import Intents, default_count, served
 from clrec_tf.versions import versions
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "saved_model.pb"
 IDS_FILE = "item_ids.npy"

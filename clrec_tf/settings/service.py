@@ -1,0 +1,42 @@
+"""Settings of the retrieval service and of updates to a published index."""
+import dataclasses
+
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeConfig(Section):
+    """The retrieval service. What a request does not say is taken from --k, --exclude_seen, --intents and --merge."""
+    host: str = setting("127.0.0.1", "Address listened at; 0.0.0.0 in a container.")
+    port: int = setting(8501, "Port of HTTP (0: any free one, which the log names).", lower=0, upper=65535)
+    grpc_port: int = setting(-1, "Port of gRPC, TF Serving's PredictionService (0: any free one, -1: no gRPC).",
+                             lower=-1, upper=65535)
+    model_name: str = setting("clrec", "NAME in /v1/models/NAME.")
+    serve_version: int = setting(0, "Version served (0: the newest complete one, and each newer one as it appears). A "
+                                    "file `serve_version` in --export_dir that holds a number goes before this flag: "
+                                    "write it to roll back, remove it to go on.", lower=0)
+    poll_s: float = setting(5.0, "Seconds between two looks for a new version.", lower=0.05)
+    page: bool = setting(False, "Also a page at / on which a person tries histories out.")
+    max_k: int = setting(1000, "Most items that one user may be given.", lower=1, upper=10_000)
+    max_listed: int = setting(10_000, "Most ids in `history`, `exclude` or `allow` of a user.", lower=1)
+    max_users: int = setting(256, "Most users in one request.", lower=1)
+    max_request_bytes: int = setting(2_000_000, "Largest body accepted.", lower=1000)
+    max_batch: int = setting(32, "Most users encoded and searched at once; a request of more goes alone.", lower=1)
+    max_waiting: int = setting(64, "Users that may wait for a batch; requests beyond are refused with 503.", lower=1)
+    max_per_client: int = setting(0, "Requests of one address under way, beyond which it gets 429 (0: any).", lower=0)
+    max_connections: int = setting(1000, "Connections open at once, beyond which 503 is answered.", lower=1)
+    timeout_ms: int = setting(1000, "Longest wait of an accepted request, after which it gets 504.", lower=1)
+    read_timeout_s: float = setting(5.0, "Seconds in which a request must have arrived whole; then 408, or the "
+                                         "connection is closed.", lower=0.05)
+    drain_s: float = setting(3.0, "Seconds between SIGTERM, when /readyz turns 503, and the end of accepting.",
+                             lower=0.0)
+    serve_threads: int = setting(1, "Threads of TensorFlow per operation.", lower=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateConfig(Section):
+    """Fresh and withdrawn items, published as a new version without a rebuild."""
+    upsert: str = setting("", "File of items to add or move, .jsonl or .parquet, with `id`, `vector` (as the index "
+                              "compares them) or `like` (known ids, whose mean direction is taken), and `title`.")
+    withdraw: str = setting("", "Text file of item ids to withdraw, one a line.")
