@@ -15,6 +15,7 @@ from clrec_tf.serving.bulk import batches, results_writer, write_embeddings
 from clrec_tf.serving.bundle import Bundle, load_bundle
 from clrec_tf.serving.intents import concatenated
 from clrec_tf.serving.retrieval import Retriever
+from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
 
 USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle: one JSON line per user.
@@ -29,7 +30,7 @@ def main(config: Config) -> None:
     settings = config.retrieve
     _check(settings)
     bundle = load_bundle(_export_dir(config))
-    retriever = Retriever(bundle, settings.k, settings.exclude_seen, settings.intents, settings.merge)
+    retriever = Retriever(bundle, SearchOptions(settings.k, settings.exclude_seen, settings.intents, settings.merge))
     if settings.users:
         _bulk(retriever, settings)
     elif settings.embeddings:

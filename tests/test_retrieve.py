@@ -42,7 +42,7 @@ def run(capsys, monkeypatch, kind="string", stdin=None, **settings):
 def signature(history, k, exclude=(), timestamps=None, request_time=0):
     """ids and scores of the `retrieve` signature on the raw history."""
     result = exported.loaded("string").tower.signatures["retrieve"](
-        history=tf.constant([history], tf.string), k=tf.constant(k), exclude=tf.constant([list(exclude)], tf.string),
+        history=tf.constant([history], tf.string), k=tf.constant([k]), exclude=tf.constant([list(exclude)], tf.string),
         timestamps=tf.constant([timestamps or [0] * len(history)], tf.int64),
         request_time=tf.constant([request_time], tf.int64))
     return [name.decode() for name in result["ids"].numpy()[0]], result["scores"].numpy()[0]
@@ -112,8 +112,9 @@ def test_bulk_equals_line_by_line(capsys, monkeypatch, tmp_path, source, target)
         found = [json.loads(line) for line in output.read_text().splitlines()]
     else:
         table = pl.read_parquet(output)
-        assert table.columns == ["user_id", "ids", "titles", "scores", "unknown"]
-        found = [{name: value for name, value in row.items() if value or name != "unknown"} for row in table.to_dicts()]
+        assert table.columns == ["user_id", "ids", "titles", "scores", "unknown", "fallback"]
+        found = [{name: value for name, value in row.items() if value or name not in ("unknown", "fallback")}
+                 for row in table.to_dicts()]
     for row, result in zip(found, expected, strict=True):
         assert row.pop("scores") == pytest.approx(result.pop("scores"), abs=1e-5)
         assert row == result

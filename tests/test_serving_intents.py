@@ -15,6 +15,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.serving.retrieval import Retriever
+from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest, parse_request
 from tests import exported
 from tests.test_merge import loop_quota, padded
@@ -39,10 +40,15 @@ def inputs(histories=None, gaps=None, dwell=None, width=6):
                 dwell=tf.constant([pad(row, -1) for row in dwell], tf.int64))
 
 
+def counts(count, histories=HISTORIES, **others):
+    """A number of all users, or of each, as an input."""
+    return tf.constant(np.broadcast_to(count, len(histories)), tf.int32)
+
+
 def predict(count, **arguments):
     """user_vectors, weights and intents of `serving_default`."""
     result = exported.loaded(exported.MULTI).tower.signatures["serving_default"](
-        intents=tf.constant(count), **inputs(**arguments))
+        intents=counts(count, **arguments), **inputs(**arguments))
     return [result[name].numpy() for name in ("user_vectors", "weights", "intents")]
 
 
@@ -51,7 +57,7 @@ def retrieve(count, k, exclude=((),) * 4, **arguments):
     width = max(map(len, exclude))
     ids = [[item(number) for number in row] + [-1] * (width - len(row)) for row in exclude]
     result = exported.loaded(exported.MULTI).tower.signatures["retrieve"](
-        intents=tf.constant(count), k=tf.constant(k), exclude=tf.constant(ids, tf.int64, (len(ids), width)),
+        intents=counts(count, **arguments), k=counts(k, **arguments), exclude=tf.constant(ids, tf.int64, (len(ids), width)),
         **inputs(**arguments))
     return [result[name].numpy() for name in ("ids", "scores", "intents")]
 
@@ -93,6 +99,25 @@ def test_the_number_of_intents_is_bounded():
                 call(count)
 
 
+def test_each_user_has_as_many_intents_as_are_asked_for_it():
+    own = [2, 5, 1, 3]
+    vectors, weights, numbers = predict(own)
+    assert vectors.shape == (4, 5, 8)
+    every = predict(5)
+    for user, count in enumerate(own):
+        for mine, other, padding in zip((vectors, weights, numbers), every, (0, 0, -1)):
+            np.testing.assert_allclose(mine[user, :count], other[user, :count], atol=1e-6)
+            assert (mine[user, count:] == padding).all()
+    ids, scores, intents = retrieve(own, [4, 2, 6, 6])
+    for user, (count, k) in enumerate(zip(own, [4, 2, 6, 6])):
+        alone = retrieve(count, k)
+        assert ids[user].tolist() == alone[0][user].tolist() + [-1] * (6 - k)
+        assert intents[user].tolist() == alone[2][user].tolist() + [-1] * (6 - k)
+        np.testing.assert_allclose(scores[user], alone[1][user].tolist() + [-np.inf] * (6 - k), atol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="intents must have one entry per user"):
+        predict(2, gaps=GAPS, histories=HISTORIES[:3])  # the times say four users, so do the others
+
+
 def test_dwell_times_matter_and_follow_their_clicks():
     plain = predict(2)
     assert np.abs(predict(2, dwell=[[300, 3, 3], *DWELL[1:]])[0][0] - plain[0][0]).max() > 1e-3
@@ -104,7 +129,7 @@ def test_dwell_times_matter_and_follow_their_clicks():
         np.testing.assert_array_equal(mine, other)
     with pytest.raises(tf.errors.InvalidArgumentError, match="dwell and history differ in shape"):
         exported.loaded(exported.MULTI).tower.signatures["serving_default"](
-            intents=tf.constant(1), **inputs() | {"dwell": tf.zeros([4, 5], tf.int64)})
+            intents=counts(1), **inputs() | {"dwell": tf.zeros([4, 5], tf.int64)})
 
 
 def test_a_history_without_known_items():
@@ -116,8 +141,10 @@ def test_a_history_without_known_items():
     assert ids[0].tolist() == exported.loaded(exported.MULTI).item_ids[:5].tolist()
     assert scores[0].tolist() == [0] * 5 and intents[0].tolist() == [0] * 5
     for merge in ("maximum", "quota"):
-        (result,), _ = Retriever(exported.loaded(exported.MULTI), 5, False, 3, merge)([UserRequest(None, [])])
+        retriever = Retriever(exported.loaded(exported.MULTI), SearchOptions(5, False, 3, merge))
+        (result,), _ = retriever([UserRequest(None, [])])
         assert result.ids == ids[0].tolist() and result.scores == [0] * 5
+        assert result.fallback and result.intents is None and result.weights is None  # no intent brought them
 
 
 @pytest.mark.parametrize("count", [1, 3, INTENTS])
@@ -145,7 +172,7 @@ REQUESTS = [UserRequest(number, [item(n) for n in history], [NOW - gap for gap i
 @pytest.mark.parametrize("exclude_seen", [False, True])
 @pytest.mark.parametrize("count", [0, 1, INTENTS])
 def test_retrieval_by_maximum_equals_the_signature(count, exclude_seen):
-    results, users = Retriever(exported.loaded(exported.MULTI), 7, exclude_seen, count)(REQUESTS)
+    results, users = Retriever(exported.loaded(exported.MULTI), SearchOptions(7, exclude_seen, count))(REQUESTS)
     count = count or 4
     ids, scores, intents = retrieve(count, 7, HISTORIES if exclude_seen else ((),) * 4)
     vectors, weights, numbers = predict(count)
@@ -160,7 +187,7 @@ def test_retrieval_by_maximum_equals_the_signature(count, exclude_seen):
 @pytest.mark.parametrize("exclude_seen", [False, True])
 def test_retrieval_by_quota_equals_a_loop(exclude_seen):
     bundle = exported.loaded(exported.MULTI)
-    results, users = Retriever(bundle, 10, exclude_seen, 3, "quota")(REQUESTS)
+    results, users = Retriever(bundle, SearchOptions(10, exclude_seen, 3, "quota"))(REQUESTS)
     scores = item_scores(users.vectors)
     for user, result in enumerate(results):
         own = {item(number) for number in HISTORIES[user]} if exclude_seen else set()
@@ -177,12 +204,12 @@ def test_retrieval_by_quota_equals_a_loop(exclude_seen):
 def test_requests_ask_for_intents_that_there_are_and_may_leave_dwell_times_out():
     bundle = exported.loaded(exported.MULTI)
     with pytest.raises(UserError, match=f"--intents=7: the model of .* has {INTENTS}; give at most that many, or 0"):
-        Retriever(bundle, 5, False, 7)
+        Retriever(bundle, SearchOptions(5, False, 7))
     value = {"history": [item(3), 5, item(14)], "timestamps": [1, None, 3], "request_time": 4, "dwell": [7, 8, None]}
     request = parse_request(value, "int", "here")
     assert request.dwell == [7, 8, -1] and request.timestamps == [1, 0, 3]
     known = UserRequest(None, [item(3), item(14)], [1, 3], 4, [7, -1])
-    vectors = [Retriever(bundle, 5, False).encode([one]).vectors for one in (
+    vectors = [Retriever(bundle, SearchOptions(5)).encode([one]).vectors for one in (
         request, known, dataclasses.replace(known, dwell=None), dataclasses.replace(known, dwell=[-1, -9]))]
     np.testing.assert_array_equal(vectors[0], vectors[1])
     np.testing.assert_array_equal(vectors[2], vectors[3])
@@ -205,7 +232,7 @@ def test_every_output_names_intents_and_weights(capsys, monkeypatch, tmp_path):
     numbers = predict(2)[2]
     assert [list(map(int, row["weights"])) for row in expected] == numbers.tolist()
     assert expected[1]["intents"] == Retriever(
-        exported.loaded(exported.MULTI), 5, False, 2, "quota")(REQUESTS)[0][1].intents
+        exported.loaded(exported.MULTI), SearchOptions(5, False, 2, "quota"))(REQUESTS)[0][1].intents
     for ending in ("jsonl", "parquet"):
         output = tmp_path / f"items.{ending}"
         run(capsys, monkeypatch, users=str(source), output=str(output), embeddings=str(vectors), retrieve_batch=3,
@@ -214,9 +241,9 @@ def test_every_output_names_intents_and_weights(capsys, monkeypatch, tmp_path):
             found = [json.loads(line) for line in output.read_text().splitlines()]
         else:
             table = pl.read_parquet(output)
-            assert table.columns == ["user_id", "ids", "scores", "intents", "weights", "unknown"]
+            assert table.columns == ["user_id", "ids", "scores", "intents", "weights", "unknown", "fallback"]
             found = [row | {"weights": {str(w["intent"]): w["weight"] for w in row["weights"]}} for row in
-                     table.drop("unknown").to_dicts()]
+                     table.drop("unknown", "fallback").to_dicts()]
         for row, result in zip(found, expected, strict=True):
             assert {**row, "scores": 0, "weights": 0} == {**result, "scores": 0, "weights": 0}
             assert row["scores"] == pytest.approx(result["scores"], abs=1e-5)

@@ -41,7 +41,7 @@ def results_writer(path: str, id_type: str, titles: bool, intents: bool = False)
 
     Args:
       path: .jsonl, one object per user, or .parquet with the columns user_id, ids, titles, scores, intents, weights,
-        unknown; a user's weights are a list of (intent, weight).
+        unknown, fallback; a user's weights are a list of (intent, weight).
       id_type: "int" or "string", of item ids.
       titles: whether the catalogue has titles.
       intents: whether the model has several intents.
@@ -72,11 +72,12 @@ def _columns(id_type, titles, intents):
     items = pl.List(pl.Int64 if id_type == "int" else pl.String)
     weights = pl.List(pl.Struct({"intent": pl.Int32, "weight": pl.Float32}))
     return ({"ids": items} | ({"titles": pl.List(pl.String)} if titles else {}) | {"scores": pl.List(pl.Float32)}
-            | ({"intents": pl.List(pl.Int32), "weights": weights} if intents else {}) | {"unknown": items})
+            | ({"intents": pl.List(pl.Int32), "weights": weights} if intents else {})
+            | {"unknown": items, "fallback": pl.Boolean})
 
 
 def _cell(result, name):
-    if name == "weights":
+    if name == "weights" and result.weights is not None:
         return [{"intent": intent, "weight": weight} for intent, weight in result.weights.items()]
     return getattr(result, name)
 

@@ -1,5 +1,6 @@
 """From users to their items, by the tower and the index of a bundle: one search per intent, then one list."""
 import dataclasses
+import itertools
 from typing import Optional, Sequence, Union
 
 import numpy as np
@@ -9,6 +10,7 @@ from clrec_tf.serving import merge as merge_lib
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.intents import Intents, default_count
 from clrec_tf.serving.saved_model import PADDING
+from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest
 
 
@@ -21,100 +23,192 @@ class Retrieved:
       ids: original ids, at most k, best first; the most popular items for a history without a known item.
       titles: of these items, or None if the catalogue has none.
       scores: ⟨f, g⟩ of each, the cosine for cosine models; 0 for a history without a known item.
-      unknown: items of the history that the catalogue does not have, which the result does not depend on.
-      intents: number of the intent that brought each item, or None if the model has only one.
-      weights: of each intent searched, by number, the heaviest first; or None if the model has only one.
+      unknown: items of the history that the tower does not know, which the result does not depend on.
+      fallback: whether no item of the history is known, so that the most popular items came.
+      intents: number of the intent that brought each item, or None if the model has only one, or none brought them.
+      weights: of each intent searched, by number, the heaviest first; or None as for `intents`.
     """
     user_id: Optional[Union[int, str]]
     ids: list
     titles: Optional[list[str]]
     scores: list[float]
     unknown: list
+    fallback: bool = False
     intents: Optional[list[int]] = None
     weights: Optional[dict[int, float]] = None
 
     def entries(self) -> dict:
         """As a dict for JSON or a table, without what does not apply."""
-        return {name: value for name, value in dataclasses.asdict(self).items()
-                if value is not None and (value or name != "unknown")}
+        found = dict(vars(self))  # not dataclasses.asdict, which copies every list element by element
+        return {name: value for name, value in found.items()
+                if value is not None and (value or name not in ("unknown", "fallback"))}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """One user's search: history [L] positions (−1 unknown), sorted positions that must not come, those allowed."""
+    options: SearchOptions
+    history: np.ndarray
+    banned: np.ndarray
+    allowed: Optional[np.ndarray]
 
 
 class Retriever:
-    """Retrieves k items per user.
+    """Retrieves items for users.
 
     Args:
       bundle: loaded.
-      k: items per user; fewer come where the catalogue has no more.
-      exclude_seen: leave every item of the history out, also those older than the tower looks at.
-      intents: K, the heaviest intents searched (0: `default_count`).
-      merge: "maximum" or "quota", see `merge`.
+      defaults: of searches for which nothing else is said.
 
     Raises:
       UserError: more intents are asked for than the model has.
     """
 
-    def __init__(self, bundle: Bundle, k: int, exclude_seen: bool, intents: int = 0, merge: str = "maximum"):
-        self.bundle, self.k, self.exclude_seen = bundle, k, exclude_seen
-        available = bundle.manifest["intents"]
-        if intents > available:
-            raise UserError(f"--intents={intents}: the model of {bundle.path} has {available}; give at most that many, "
-                            "or 0")
-        self.intents, self.merge, self.several = intents or default_count(available), merge, available > 1
+    def __init__(self, bundle: Bundle, defaults: SearchOptions = SearchOptions()):
+        self.bundle = bundle
+        self.available = bundle.manifest["intents"]
+        self.several = self.available > 1
+        if defaults.intents > self.available:
+            raise UserError(f"--intents={defaults.intents}: the model of {bundle.path} has {self.available}; give at "
+                            "most that many, or 0")
+        self.defaults = dataclasses.replace(defaults, intents=defaults.intents or default_count(self.available))
+        self.intents = self.defaults.intents
 
-    def __call__(self, requests: Sequence[UserRequest]) -> tuple[list[Retrieved], Intents]:
-        """Requests of N users -> their results, and what they were searched with."""
-        positions = self._positions(requests)
-        users = self.encode(requests, positions)
-        seen = [np.unique(found[found >= 0]) if self.exclude_seen else np.empty(0, np.int64) for found in positions]
-        best, scores, columns = self._search(users, seen)
-        results = []
-        for row, (request, found) in enumerate(zip(requests, positions)):
-            keep = best[row] >= 0
-            unknown = list(dict.fromkeys(item for item, place in zip(request.history, found) if place < 0))
-            brought = dict(intents=users.numbers[row, columns[row, keep]].tolist(),
-                           weights=dict(zip(users.numbers[row].tolist(), _rounded(users.weights[row]))))
-            results.append(Retrieved(
-                request.user_id, self.bundle.item_ids[best[row, keep]].tolist(),
-                None if self.bundle.titles is None else self.bundle.titles[best[row, keep]].tolist(),
-                _rounded(scores[row, keep]), unknown, **brought if self.several else {}))
-        return results, users
+    def __call__(self, requests: Sequence[UserRequest], options: Optional[Sequence[SearchOptions]] = None
+                 ) -> tuple[list[Retrieved], Intents]:
+        """Requests of N users, with options for each if not the defaults -> results, and what was searched with."""
+        plans = self.plans(requests, options)
+        users = self.encode(requests, plans)
+        return self.retrieve(requests, plans, users), users
 
-    def _search(self, users, seen):
-        """Merged positions, scores and columns, each [N,k], without the items seen."""
-        # Each intent is searched for k more than may be the user's own: then the merge by maximum is exact.
-        wanted = min(self.k + max(map(len, seen), default=0), self.bundle.index.size)
-        lists = users.numbers.shape + (wanted,)
-        near, scores = (found.reshape(lists) for found in self.bundle.index.search(users.queries(), wanted))
-        for row, own in zip(near, seen):
-            row[np.isin(row, own)] = -1
-        if self.merge == "quota":
-            return merge_lib.by_quota(near, scores, users.weights, self.k)
-        return merge_lib.by_maximum(near, scores, self.k)
+    def plans(self, requests, options=None) -> list[_Plan]:
+        """Looks up all ids of all users at once."""
+        options = [self.defaults] * len(requests) if options is None else [self._complete(one) for one in options]
+        lists = [ids for request, one in zip(requests, options)
+                 for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
+        dtype = np.int64 if self.bundle.manifest["id_type"] == "int" else str
+        ids = np.array(list(itertools.chain.from_iterable(lists)), dtype)
+        live = self.bundle.positions(ids)
+        ends = np.cumsum([len(part) for part in lists])[:-1]
+        live, known = np.split(live, ends), np.split(self._tower_positions(ids, live), ends)
+        plans = []
+        for row, one in enumerate(options):
+            seen, excluded, allowed = live[3 * row:3 * row + 3]
+            banned = np.concatenate([seen, excluded]) if one.exclude_seen else excluded
+            banned = np.unique(banned[banned >= 0])
+            if one.allow is not None:
+                allowed = np.setdiff1d(allowed[allowed >= 0], banned)
+            plans.append(_Plan(one, known[3 * row], banned, None if one.allow is None else allowed))
+        return plans
 
-    def encode(self, requests: Sequence[UserRequest], positions=None) -> Intents:
-        """Requests of N users -> the vectors that they are searched with."""
-        positions = self._positions(requests) if positions is None else positions
+    def retrieve(self, requests, plans: Sequence[_Plan], users: Intents) -> list[Retrieved]:
+        """Searches with the vectors of N users, encoded from the same requests and plans."""
+        found = self._search(users, plans)
+        return [self._result(request, plan, users, row, *found[row])
+                for row, (request, plan) in enumerate(zip(requests, plans))]
+
+    def _complete(self, options):
+        return options if options.intents else dataclasses.replace(options, intents=self.intents)
+
+    def _result(self, request, plan, users, row, best, scores, columns):
+        keep = best >= 0
+        best = best[keep]
+        known = plan.history >= 0
+        unknown = [] if known.all() else list(dict.fromkeys(itertools.compress(request.history, ~known)))
+        fallback = not known.any()
+        brought, count = {}, plan.options.intents
+        if self.several and not fallback:
+            numbers = users.numbers[row]
+            brought = dict(intents=numbers[columns[keep]].tolist(),
+                           weights=dict(zip(numbers[:count].tolist(), _rounded(users.weights[row, :count]))))
+        titles = None if self.bundle.titles is None else self.bundle.titles[best].tolist()
+        return Retrieved(request.user_id, self.bundle.item_ids[best].tolist(), titles, _rounded(scores[keep]), unknown,
+                         fallback, **brought)
+
+    def _search(self, users, plans):
+        """Of each user: merged positions, scores and columns, each [k]."""
+        found = [None] * len(plans)
+        lists = self._nearest(users, plans)
+        # Of equal k and merge at once: a quota depends on k.
+        for (k, merge), rows in _groups((plan.options.k, plan.options.merge) for plan in plans):
+            for width, alike in _groups(lists[row][0].shape for row in rows):
+                chosen = [rows[i] for i in alike]
+                near, scores = (np.stack([lists[row][part] for row in chosen]) for part in (0, 1))
+                if merge == "quota":
+                    merged = merge_lib.by_quota(near, scores, users.weights[chosen, :width[0]], k)
+                else:
+                    merged = merge_lib.by_maximum(near, scores, k)
+                for place, row in enumerate(chosen):
+                    found[row] = tuple(part[place] for part in merged)
+        return found
+
+    def _nearest(self, users, plans):
+        """Of each user: positions and scores [K,n] of the best items of each intent, without those banned."""
+        lists, size = {}, self.bundle.index.size
+        rows = []
+        for row, plan in enumerate(plans):
+            if plan.allowed is None:
+                rows.append(row)
+            else:
+                lists[row] = self._scored(users.vectors[row, :plan.options.intents], plan)
+        # k items more than may be banned are always enough, and few more usually are.
+        for margin in (lambda plan: min(len(plan.banned), plan.options.k), lambda plan: len(plan.banned)):
+            if not rows:
+                break
+            width = min(size, max(plans[row].options.k + margin(plans[row]) for row in rows))
+            queries = np.concatenate([users.vectors[row, :plans[row].options.intents] for row in rows])
+            near, scores = self.bundle.index.search(queries, width)
+            start, short = 0, []
+            for row in rows:
+                plan = plans[row]
+                part = slice(start, start + plan.options.intents)
+                start += plan.options.intents
+                lists[row] = near[part], scores[part]
+                if len(plan.banned):
+                    near[part][np.isin(near[part], plan.banned)] = -1
+                    enough = np.count_nonzero(near[part] >= 0, axis=1).min() >= plan.options.k
+                    if not enough and width < min(size, plan.options.k + len(plan.banned)):
+                        short.append(row)
+            rows = short
+        return lists
+
+    def _scored(self, vectors, plan):
+        """The best of the allowed items for each of the vectors [K,d]."""
+        scores = vectors @ self.bundle.item_vectors()[plan.allowed].T
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :plan.options.k]
+        return plan.allowed[order], np.take_along_axis(scores, order, axis=1)
+
+    def encode(self, requests: Sequence[UserRequest], plans: Optional[Sequence[_Plan]] = None) -> Intents:
+        """Requests of N users -> as many of their heaviest vectors as one of them is searched with."""
+        plans = self.plans(requests) if plans is None else plans
         width = self.bundle.manifest["max_history"]
         ids = np.full((len(requests), width), PADDING[self.bundle.manifest["id_type"]], self.bundle.item_ids.dtype)
         times, dwell = np.zeros(ids.shape, np.int64), np.full(ids.shape, -1, np.int64)
-        for row, (request, found) in enumerate(zip(requests, positions)):
+        for row, (request, plan) in enumerate(zip(requests, plans)):
             # The tower would drop the rest itself; dropping it here bounds the batch whatever the histories' lengths.
-            recent = np.flatnonzero(found >= 0)[-width:]
-            ids[row, :len(recent)] = self.bundle.item_ids[found[recent]]
+            recent = np.flatnonzero(plan.history >= 0)[-width:]
+            ids[row, :len(recent)] = self.bundle.item_ids[plan.history[recent]]
             if request.timestamps is not None:
                 times[row, :len(recent)] = np.array(request.timestamps, np.int64)[recent]
             if request.dwell is not None:
                 dwell[row, :len(recent)] = np.array(request.dwell, np.int64)[recent]
         request_times = np.array([request.request_time or 0 for request in requests])
-        return self.bundle.user_intents(ids, times, request_times, dwell, self.intents)
+        count = max((plan.options.intents for plan in plans), default=self.intents)
+        return self.bundle.user_intents(ids, times, request_times, dwell, count)
 
-    def _positions(self, requests):
-        """Of each request: the position of every item of its history, −1 where unknown."""
-        dtype = np.int64 if self.bundle.manifest["id_type"] == "int" else str
-        flat = np.array([item for request in requests for item in request.history], dtype)
-        ends = np.cumsum([len(request.history) for request in requests])
-        return np.split(self.bundle.positions(flat), ends[:-1])
+    def _tower_positions(self, ids, live):
+        """Where the tower knows each of the ids; fresh items of an updated index it does not."""
+        del ids
+        return live
+
+
+def _groups(keys):
+    """Places of equal keys, in the order of their first."""
+    groups = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    return groups.items()
 
 
 def _rounded(values):
-    return [round(float(value), 6) for value in values]
+    return np.round(np.asarray(values, np.float64), 6).tolist()

@@ -9,6 +9,7 @@ from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.serving.bundle import load_bundle
 from clrec_tf.serving.retrieval import Retriever
+from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest
 
 SHOWN_HISTORY = 10
@@ -28,7 +29,8 @@ def show(config: Config) -> str:
     dwell = None if user.history_dwell is None else user.history_dwell[known].tolist()
     request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time, dwell)
     settings = config.retrieve
-    retriever = Retriever(bundle, settings.k, config.evaluate.filter_seen, settings.intents, settings.merge)
+    retriever = Retriever(bundle, SearchOptions(
+        settings.k, config.evaluate.filter_seen, settings.intents, settings.merge))
     retrieved = retriever([request])[0][0]
     titles = dict(zip(map(_plain, catalogue.original_ids), catalogue.titles if catalogue.titles is not None else []))
     next_item = int(user.next_clicks[0])

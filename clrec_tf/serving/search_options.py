@@ -1,0 +1,24 @@
+"""What a search for one user is to bring, beside who the user is."""
+import dataclasses
+from typing import Optional, Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions:
+    """Options of one search.
+
+    Attributes:
+      k: items wanted, ≥ 1; fewer come where no more are left.
+      exclude_seen: leave every item of the history out, also those older than the tower looks at.
+      intents: K, the heaviest intents searched (0: `default_count`).
+      merge: "maximum" or "quota", see `merge`.
+      exclude: original ids that must not come; unknown ones do not matter.
+      allow: original ids of which alone any may come, such as those in stock; None for all. They are scored exactly,
+        one by one, whatever the index.
+    """
+    k: int = 10
+    exclude_seen: bool = False
+    intents: int = 0
+    merge: str = "maximum"
+    exclude: Sequence = ()
+    allow: Optional[Sequence] = None
