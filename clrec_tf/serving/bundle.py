@@ -7,6 +7,10 @@ A version folder holds::
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any
     manifest.json                          facts, and size and sha256 of every file above; written last
+
+A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
+the tower's items come first, those of fresh items after them; withdrawn items keep theirs. The tower's own `retrieve`
+and `encode_items` know the exported catalogue only.
 """
 import dataclasses
 import functools
@@ -23,6 +27,7 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 from clrec_tf.serving.index import load_index
 from clrec_tf.serving.intents import Intents, default_count, served
+from clrec_tf.serving.updated_index import UpdatedIndex
 from clrec_tf.versions import versions
 
 FORMAT_VERSION = 2
@@ -31,7 +36,6 @@ MODEL_FILE = "saved_model.pb"
 IDS_FILE = "item_ids.npy"
 TITLES_FILE = "titles.json"
 INDEX_FOLDER = "index"
-_CHUNK = 16_384
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Bundle:
       manifest: the facts of manifest.json.
       tower: the loaded SavedModel.
       index: see `index`.
-      item_ids: [V] original ids by position, int64 or str; the most popular first.
+      item_ids: [V] original ids by position, int64 or str; the most popular first, fresh items at the end.
       titles: [V] str by position, or None.
     """
     path: str
@@ -70,11 +74,26 @@ class Bundle:
         intents = self.manifest["intents"]
         return served(self.tower.signatures["serving_default"], inputs, intents, count or default_count(intents))
 
-    def item_vectors(self) -> np.ndarray:
-        """float32 [V,d] by position, as scores compare them."""
-        encode = self.tower.signatures["encode_items"]
-        return np.concatenate([encode(ids=tf.constant(self.item_ids[start:start + _CHUNK]))["vectors"].numpy()
-                               for start in range(0, len(self.item_ids), _CHUNK)])
+    def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
+        """float32 [V,d] by position, as scores compare them, not to be written to; or [N,d] of some positions [N].
+
+        All are the memory of the index itself, or mapped from its file, unless it was updated: then they are copied
+        once, and kept. Some never need a copy of all.
+        """
+        if positions is None:
+            return self._item_vectors
+        if isinstance(self.index, UpdatedIndex):
+            return self.index.vectors_at(positions)
+        return np.asarray(self._item_vectors[positions])
+
+    @functools.cached_property
+    def _item_vectors(self):
+        return self.index.vectors
+
+    @functools.cached_property
+    def live(self) -> np.ndarray:
+        """bool [V], whether the item of each position can be retrieved; withdrawn ones cannot."""
+        return self.index.live
 
     @functools.cached_property
     def _sorted_ids(self):
@@ -82,7 +101,21 @@ class Bundle:
         return order, self.item_ids[order]
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Original ids [N] -> int64 [N] positions; −1 where unknown."""
+        """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or withdrawn."""
+        places = self.all_positions(ids)
+        return np.where((places >= 0) & self.live[places], places, -1)
+
+    def history_positions(self, ids: np.ndarray) -> np.ndarray:
+        """Original ids [N] -> int64 [N] positions of items that count in histories: those of the tower; −1 for others.
+
+        Withdrawn items count, since what a user clicked says who the user is. Fresh ones do not: the tower has no
+        vector of theirs that it could read in a history.
+        """
+        places = self.all_positions(ids)
+        return np.where(places < self.manifest["tower_items"], places, -1)
+
+    def all_positions(self, ids: np.ndarray) -> np.ndarray:
+        """Original ids [N] -> int64 [N] positions, withdrawn or not; −1 where unknown."""
         order, ascending = self._sorted_ids
         places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
         return np.where(ascending[places] == ids, order[places], -1)
@@ -140,8 +173,11 @@ def load_bundle(path: str) -> Bundle:
     if len(set(hashes.values())) > 1:
         raise DataError(f"{folder} mixes parts of different checkpoints ("
                         + ", ".join(f"{part} {value[:12]}" for part, value in hashes.items()) + "): export again")
-    sizes = dict(manifest=manifest["items"], ids=len(item_ids), tower=tower.items.shape[0], index=index.size)
-    if len(set(sizes.values())) > 1 or titles is not None and len(titles) != len(item_ids):
+    sizes = dict(manifest=manifest["items"], ids=len(item_ids), index=index.size)
+    towers = dict(tower=tower.items.shape[0], manifest_tower=manifest["tower_items"])
+    if len(set(sizes.values())) > 1 or len(set(towers.values())) > 1 or towers["tower"] > index.size or (
+            titles is not None and len(titles) != len(item_ids)):
+        sizes |= towers
         raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
     return Bundle(folder, manifest, tower, index, item_ids, titles)
 
@@ -159,6 +195,7 @@ def _read_manifest(folder):
         missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
         if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):
             raise KeyError(f"incomplete, without {sorted(missing)}")
+        manifest.setdefault("tower_items", manifest["items"])  # others are only in updated bundles
         for name, mine in versions().items():
             if manifest["versions"].get(name) != mine:
                 logging.warning("%s was exported with %s %s, this process has %s", folder, name,

@@ -1,8 +1,9 @@
-"""Nearest-neighbour indexes over item vectors: exact and ScaNN behind one interface.
+"""Nearest-neighbour indexes over item vectors: exact and ScaNN behind one interface, which `UpdatedIndex` has too.
 
 An index answers `search(vectors [N,d], k) -> (positions int64 [N,k], scores float32 [N,k])`: the items of highest inner
 product, best first; −1 and −inf where there are fewer than k. A zero vector, which an empty history has, gives the
-first k positions with score 0. `is_exact`, `size`, `parameters` and `save(folder)` complete it.
+first k positions with score 0. `is_exact`, `size`, `parameters`, `live` bool [size] (what can be found), `vectors`
+float32 [size,d] as they are compared, not to be written to, and `save(folder)` complete it.
 """
 import json
 import os
@@ -16,7 +17,9 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 
 INDEX_FILE = "index.json"
+QUERIES_FILE = "queries.npy"
 _VECTORS_FILE = "vectors.npy"
+_SCANN_VECTORS_FILE = "dataset.npy"  # ScaNN's own copy, for the re-scoring
 _SCORE_BYTES = 128 * 2**20
 
 
@@ -28,9 +31,19 @@ class ExactIndex:
         self.size, self.parameters = len(vectors), {}
         self._vectors = tf.constant(vectors)
 
+    @property
+    def live(self) -> np.ndarray:
+        """See the module."""
+        return np.ones(self.size, bool)
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """See the module; the memory that is searched, not a copy of it."""
+        return np.asarray(self._vectors)
+
     def search(self, vectors: np.ndarray, k: int):
         """See the module; equal scores in the order of positions."""
-        positions, scores = _nothing(len(vectors), k)
+        positions, scores = nothing_found(len(vectors), k)
         step, found = max(1, _SCORE_BYTES // (4 * self.size)), min(k, self.size)
         for start in range(0, len(vectors), step):
             chunk = slice(start, start + step)
@@ -55,11 +68,17 @@ class ScannIndex:
     Args:
       searcher: ScaNN's.
       parameters: size; leaves, of the partition; leaves_to_search; reorder, candidates re-scored per item asked for.
+      vectors: float32 [V,d], what it was built from.
     """
     kind, is_exact = "scann", False
 
-    def __init__(self, searcher, parameters: dict):
-        self._searcher, self.parameters, self.size = searcher, parameters, parameters["size"]
+    def __init__(self, searcher, parameters: dict, vectors: np.ndarray):
+        self._searcher, self.parameters, self.size, self.vectors = searcher, parameters, parameters["size"], vectors
+
+    @property
+    def live(self) -> np.ndarray:
+        """See the module."""
+        return np.ones(self.size, bool)
 
     @classmethod
     def build(cls, vectors: np.ndarray, leaves: int, spherical: bool) -> "ScannIndex":
@@ -68,15 +87,16 @@ class ScannIndex:
         searcher = scann.builder(vectors, 10, "dot_product").tree(
             leaves, 1, training_sample_size=min(len(vectors), 250_000), spherical=spherical).score_ah(
                 2, anisotropic_quantization_threshold=0.2).reorder(100).build()
-        return cls(searcher, dict(size=len(vectors), leaves=leaves, leaves_to_search=leaves, reorder=4))
+        return cls(searcher, dict(size=len(vectors), leaves=leaves, leaves_to_search=leaves, reorder=4), vectors)
 
     def tuned(self, leaves_to_search: int, reorder: int) -> "ScannIndex":
         """The same index with other search parameters."""
-        return ScannIndex(self._searcher, self.parameters | dict(leaves_to_search=leaves_to_search, reorder=reorder))
+        parameters = self.parameters | dict(leaves_to_search=leaves_to_search, reorder=reorder)
+        return ScannIndex(self._searcher, parameters, self.vectors)
 
     def search(self, vectors: np.ndarray, k: int):
         """See the module. A user short of k items in the leaves searched is searched again in all leaves."""
-        positions, scores = _nothing(len(vectors), k)
+        positions, scores = nothing_found(len(vectors), k)
         found, leaves = min(k, self.size), self.parameters["leaves"]
         # ScaNN cuts the result to the number re-scored, without a word.
         reorder = min(self.size, self.parameters["reorder"] * found)
@@ -108,10 +128,15 @@ class ScannIndex:
         with open(os.path.join(folder, "scann_assets.pbtxt"), encoding="utf-8") as file:
             assets = _with_asset_folder(file.read(), os.path.abspath(folder))
         # Not load_searcher: it takes the paths as written, and unpickles document ids where it finds some.
-        return cls(scann.ScannSearcher(scann.scann_pybind.ScannNumpy(folder, assets)), parameters)
+        # Mapped, not read: ScaNN has the vectors in memory, and few of them are ever looked at beside it.
+        vectors = np.load(os.path.join(folder, _SCANN_VECTORS_FILE), mmap_mode="r", allow_pickle=False)
+        return cls(scann.ScannSearcher(scann.scann_pybind.ScannNumpy(folder, assets)), parameters, vectors)
 
 
-KINDS = {index.kind: index for index in (ExactIndex, ScannIndex)}
+def kinds() -> dict:
+    """The classes of indexes by their `kind`."""
+    from clrec_tf.serving.updated_index import UpdatedIndex  # pylint: disable=import-outside-toplevel
+    return {index.kind: index for index in (ExactIndex, ScannIndex, UpdatedIndex)}  # the last is made of the others
 
 
 def save_index(folder: str, index, checkpoint_hash: str) -> None:
@@ -127,7 +152,7 @@ def load_index(folder: str):
     try:
         with open(os.path.join(folder, INDEX_FILE), encoding="utf-8") as file:
             facts = json.load(file)
-        index = KINDS[facts["kind"]].load(folder, facts["parameters"])
+        index = kinds()[facts["kind"]].load(folder, facts["parameters"])
         if index.size != facts["size"]:
             raise ValueError(f"{index.size} vectors, {INDEX_FILE} says {facts['size']}")
         return index, facts["checkpoint_hash"]
@@ -135,7 +160,23 @@ def load_index(folder: str):
         raise DataError(f"{folder} holds no readable index ({error}): export again") from error
 
 
-def _nothing(users, k):
+def save_queries(folder: str, queries: np.ndarray) -> None:
+    """Keeps vectors float32 [N,d] of held-out users beside an index, so that its updates can be measured on them."""
+    np.save(os.path.join(folder, QUERIES_FILE), queries, allow_pickle=False)
+
+
+def load_queries(folder: str) -> np.ndarray:
+    """Reads what `save_queries` wrote. `DataError` where it is missing or damaged."""
+    path = os.path.join(folder, QUERIES_FILE)
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}, the vectors of held-out users on whom recall is measured, cannot be read ({error}): "
+                        "export again") from error
+
+
+def nothing_found(users: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and scores [users,k] of a search that finds nothing."""
     return np.full((users, k), -1, np.int64), np.full((users, k), -np.inf, np.float32)
 
 
