@@ -18,7 +18,7 @@ from clrec_tf.evaluation.examples import Catalogue
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving.candidates import Candidates, encode_candidates
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
-from clrec_tf.serving.index import load_index, save_index
+from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
 from clrec_tf.serving.saved_model import UserTower, foreign_ops
 from clrec_tf.serving.tuning import build_index, recall_at_k
@@ -72,6 +72,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
                         model.similarity == "cosine")
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
         _write(temporary, model, candidates, schema, index, facts)
+        save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
         measured = _measure(temporary, candidates, held_out, k, config.target_recall)
         bundle_lib.write_manifest(temporary, dict(
             version=int(os.path.basename(folder)), created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
