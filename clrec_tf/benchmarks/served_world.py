@@ -1,0 +1,104 @@
+"""What a retrieval service is measured with: a catalogue in clusters, and users who click in a few of them.
+
+Vectors lie as those of trained towers do: clusters whose sizes fall as a power of their rank, centres near a space of
+few dimensions, and a spread around each of its own. Without clusters recall and search time would say nothing.
+"""
+import dataclasses
+import functools
+
+import numpy as np
+
+from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.examples import Catalogue
+
+CLUSTERS, ITEMS_PER_CLUSTER = 3000, 20  # clusters at most, and items of one on average at least
+SIZE_POWER = 0.8  # sizes fall as rank^−0.8
+LOW_RANK, OFF_RANK = 24, 0.3  # dimensions that centres lie near, and how far from them
+SPREADS = (0.06, 0.14)  # standard deviation per dimension around a centre
+SHARES = (0.55, 0.27, 0.18)  # of a user's clusters in the user's clicks, the next click included
+WORLD_SEED, TRAINED, HELD_OUT, ASKING = 0, 1, 2, 3  # seeds of the world, and of users for different ends
+
+
+@dataclasses.dataclass(frozen=True)
+class Users:
+    """n users, all with histories of one length L.
+
+    Attributes:
+      clusters: [n,3], each one's, by falling share; one may come twice.
+      history: [n,L] item ids.
+      target: [n] item ids, the next click.
+    """
+    clusters: np.ndarray
+    history: np.ndarray
+    target: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedWorld:
+    """V items, ids 1..V, and any number of users.
+
+    Attributes:
+      items: V.
+      dim: d.
+    """
+    items: int
+    dim: int
+
+    @functools.cached_property
+    def cluster(self) -> np.ndarray:
+        """[V] the cluster of each item, from 0."""
+        count = max(1, min(CLUSTERS, self.items // ITEMS_PER_CLUSTER))
+        chances = np.arange(1, count + 1) ** -SIZE_POWER
+        return np.random.default_rng(WORLD_SEED).choice(count, self.items, p=chances / chances.sum())
+
+    def vectors(self) -> np.ndarray:
+        """float32 [V+1,d], l2-normalized; row 0 is zero."""
+        random, count = np.random.default_rng(WORLD_SEED + 1), self.cluster.max() + 1
+        normal = lambda *shape: random.standard_normal(shape, np.float32)
+        centres = _normalized(normal(count, LOW_RANK) @ normal(LOW_RANK, self.dim) + OFF_RANK * normal(count, self.dim))
+        spread = random.uniform(*SPREADS, count).astype(np.float32)
+        vectors = np.zeros((self.items + 1, self.dim), np.float32)
+        vectors[1:] = normal(self.items, self.dim)
+        vectors[1:] *= spread[self.cluster, None]
+        vectors[1:] += centres[self.cluster]
+        return _normalized(vectors)
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Item rows [...,2] int64 of ids: the id, and its category, which is its cluster."""
+        return np.stack([ids, 1 + self.cluster[ids - 1]], axis=-1).astype(np.int64)
+
+    def users(self, count: int, length: int, seed: int) -> Users:
+        """Draws users: clusters by size, clicks among a user's clusters by `SHARES`, items uniformly in a cluster."""
+        random = np.random.default_rng([WORLD_SEED, seed])
+        sizes = np.bincount(self.cluster)
+        starts, by_cluster = np.cumsum(sizes) - sizes, np.argsort(self.cluster, kind="stable")
+        clusters = random.choice(len(sizes), (count, len(SHARES)), p=sizes / self.items)
+        places = random.choice(len(SHARES), (count, length + 1), p=SHARES)
+        clicked = np.take_along_axis(clusters, places, axis=1)
+        ids = 1 + by_cluster[starts[clicked] + (random.random(clicked.shape) * sizes[clicked]).astype(np.int64)]
+        return Users(clusters, ids[:, :-1], ids[:, -1])
+
+    def schema(self) -> Schema:
+        """The facts that models are built from."""
+        rows = int(self.cluster.max()) + 2
+        return Schema(self.items, self.items + 1, (Feature("category", rows, 1, rows - 1),), 0, "int", False, 0, 0,
+                      {}, {})
+
+    def catalogue(self, counts: np.ndarray) -> Catalogue:
+        """Clicks by item [V] -> the catalogue, whose original ids are the ids."""
+        ids = np.arange(1, self.items + 1)
+        return Catalogue(self.rows(ids), counts, ids, None)
+
+    def evaluation_set(self, users: Users) -> EvaluationSet:
+        """Users as export takes them."""
+        count, length = users.history.shape
+        return EvaluationSet(np.arange(count), users.history.ravel(), length * np.arange(count + 1), users.target,
+                             np.arange(count + 1), history_features=self.rows(users.history.ravel())[:, 1:])
+
+
+def _normalized(vectors):
+    """In place, and returned."""
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    return vectors
