@@ -3,7 +3,7 @@
 //   run_saved_model FOLDER ITEM_ID
 //
 // Unknown dimensions are 2 for the first and 3 for the others. Strings, and integer inputs that hold item ids, are
-// ITEM_ID; times are 1; the scalar k is 4, intents 2. Prints one line per output: signature.output, then its values, by
+// ITEM_ID; times are 1; k is 4, intents 2. Prints one line per output: signature.output, then its values, by
 // tabs.
 #include <cstdlib>
 #include <iostream>

@@ -266,7 +266,7 @@ def test_without_candidate_features_from_training_to_retrieval(data_dir, tmp_pat
         row[:len(history)] = catalogue.original_ids[history - 1]
     np.testing.assert_allclose(bundle.user_intents(ids).vectors[:, 0], vectors, atol=1e-5)
     found = bundle.tower.signatures["retrieve"](
-        history=tf.constant(ids), k=tf.constant(10), exclude=tf.constant(ids[:, :2]))
+        history=tf.constant(ids), k=tf.fill([len(ids)], 10), exclude=tf.constant(ids[:, :2]))
     for row, history in enumerate(ids):
         left = scores[row].copy()
         left[np.isin(catalogue.original_ids, history[:2])] = -np.inf

@@ -15,7 +15,8 @@ from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.models.build import build_model
 from clrec_tf.serving.candidates import encode_candidates
-from clrec_tf.serving.saved_model import MAX_RETRIEVED, UserTower, foreign_ops
+from clrec_tf.serving.graph_checks import foreign_ops
+from clrec_tf.serving.saved_model import MAX_RETRIEVED, UserTower
 from tests import exported
 
 PAD = {"int": -1, "string": ""}
@@ -44,14 +45,20 @@ def predict(kind, *arguments, **options):
     return result["user_vectors"].numpy()[:, 0]
 
 
-def retrieve(kind, histories, k, exclude=((),), **options):
-    """(ids, scores) of the `retrieve` signature; exclude as item numbers."""
-    width = max(map(len, exclude))
+def excluded(kind, exclude):
+    """The input `exclude` from lists of item numbers."""
+    width = max(map(len, exclude), default=0)
     ids = [[exported.original_id(kind, item) if item else PAD[kind] for item in list(row) + [0] * (width - len(row))]
            for row in exclude]
-    ids = tf.constant(ids, tf.int64 if kind == "int" else tf.string, (len(ids), width))
+    return tf.constant(ids, tf.int64 if kind == "int" else tf.string, (len(ids), width))
+
+
+def retrieve(kind, histories, k, exclude=None, **options):
+    """(ids, scores) of the `retrieve` signature; k of all users or of each, exclude as item numbers."""
+    users = len(histories)
     result = exported.loaded(kind).tower.signatures["retrieve"](
-        k=tf.constant(k), exclude=ids, **inputs(kind, histories, **options))
+        k=tf.constant(np.broadcast_to(k, users), tf.int32), exclude=excluded(kind, exclude or [[]] * users),
+        **inputs(kind, histories, **options))
     names = result["ids"].numpy()
     return (np.char.decode(names.astype(bytes), "utf-8") if kind == "string" else names), result["scores"].numpy()
 
@@ -168,10 +175,37 @@ def test_retrieve_equals_a_walk_through_the_catalogue(kind, k):
         np.testing.assert_allclose(scores[row], [score for score, _ in ranked[:k]] + [-np.inf] * missing, atol=1e-5)
 
 
-def test_k_is_bounded():
-    for k in (0, -1, MAX_RETRIEVED + 1):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="k must be"):
-            retrieve("int", [[1]], k)
+@pytest.mark.parametrize("kind", exported.KINDS)
+def test_each_user_has_a_k_of_its_own_and_the_rest_of_a_row_is_padding(kind):
+    histories, exclude, k = [[3, 14], [9, 2, 6], [0], [58]], [[3], [], [1], [58, 59]], [2, exported.ITEMS + 3, 1, 7]
+    ids, scores = retrieve(kind, histories, k, exclude, width=3)
+    assert ids.shape == scores.shape == (4, exported.ITEMS + 3)
+    for user, own in enumerate(k):
+        alone, alone_scores = retrieve(kind, [histories[user]], own, [exclude[user]], width=3)
+        missing = exported.ITEMS + 3 - own
+        assert ids[user].tolist() == alone[0].tolist() + [PAD[kind]] * missing
+        np.testing.assert_allclose(scores[user], alone_scores[0].tolist() + [-np.inf] * missing, atol=1e-6)
+
+
+def test_k_is_bounded_for_every_user():
+    for k, message in ((0, "at least 1"), (-1, "at least 1"), (MAX_RETRIEVED + 1, f"at most {MAX_RETRIEVED}")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"k must be {message}") as error:
+            retrieve("int", [[1], [2]], [3, k])
+        assert str(k) in error.value.message.split("[3 ")[1]  # the value that is wrong
+
+
+@pytest.mark.parametrize("name, value", [
+    ("k", tf.constant([3])), ("k", tf.constant([3] * 3)), ("request_time", tf.constant([9], tf.int64)),
+    ("exclude", tf.constant([[""]])), ("exclude", tf.fill([3, 2], ""))])
+def test_one_entry_does_not_stand_for_two_users(name, value):
+    arguments = inputs("string", [[1], [2]]) | dict(k=tf.constant([3, 3]), exclude=tf.fill([2, 1], ""))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name} must have one entry per user"):
+        exported.loaded("string").tower.signatures["retrieve"](**arguments | {name: value})
+
+
+def test_no_user_has_no_result():
+    ids, scores = retrieve("int", [], 3, [])
+    assert ids.shape == scores.shape == (0, 1) and predict("int", []).shape == (0, 8)
 
 
 @pytest.mark.parametrize("kind", exported.KINDS)

@@ -115,7 +115,7 @@ def test_each_user_has_as_many_intents_as_are_asked_for_it():
         assert intents[user].tolist() == alone[2][user].tolist() + [-1] * (6 - k)
         np.testing.assert_allclose(scores[user], alone[1][user].tolist() + [-np.inf] * (6 - k), atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="intents must have one entry per user"):
-        predict(2, gaps=GAPS, histories=HISTORIES[:3])  # the times say four users, so do the others
+        exported.loaded(exported.MULTI).tower.signatures["serving_default"](intents=tf.constant([2]), **inputs())
 
 
 def test_dwell_times_matter_and_follow_their_clicks():

@@ -1,6 +1,6 @@
 """The vectors that users are searched with: of one or several intents, with their weights."""
 import dataclasses
-from typing import Sequence
+from typing import Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +25,10 @@ class Intents:
         """The first `count` of each user."""
         return Intents(self.vectors[:, :count], self.weights[:, :count], self.numbers[:, :count])
 
+    def of(self, rows: Sequence[int]) -> "Intents":
+        """Those of some users."""
+        return Intents(self.vectors[rows], self.weights[rows], self.numbers[rows])
+
     def by_number(self) -> "Intents":
         """The same in the order of the numbers: almost equal weights come in either order from two computations."""
         order = np.argsort(self.numbers, axis=1)
@@ -48,18 +52,19 @@ def concatenated(parts: Sequence[Intents], count: int, dim: int) -> Intents:
                    joined("numbers", (0, count), np.int32))
 
 
-def served(signature, inputs: dict, num_intents: int, count: int) -> Intents:
+def served(signature, inputs: dict, num_intents: int, count: Union[int, Sequence[int]]) -> Intents:
     """Calls `serving_default` (see `saved_model`).
 
     Args:
       signature: of a loaded tower.
       inputs: arrays by input, without `intents`.
       num_intents: H of the tower.
-      count: K, 1..H.
+      count: K, 1..H, for all users or of each; a user of fewer than another is padded, see `saved_model`.
     """
+    users = len(inputs["history"])
     inputs = {name: tf.constant(value) for name, value in inputs.items()}
     if num_intents > 1:
-        inputs["intents"] = tf.constant(count, tf.int32)
+        inputs["intents"] = tf.constant(np.broadcast_to(np.asarray(count, np.int32), users))
     outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
     numbers = outputs.get("intents", np.zeros(outputs["weights"].shape, np.int32))
     return Intents(outputs["user_vectors"], outputs["weights"], numbers)

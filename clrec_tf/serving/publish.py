@@ -17,10 +17,11 @@ from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving.candidates import Candidates, encode_candidates
+from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
-from clrec_tf.serving.saved_model import UserTower, foreign_ops
+from clrec_tf.serving.saved_model import UserTower
 from clrec_tf.serving.tuning import build_index, recall_at_k
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one

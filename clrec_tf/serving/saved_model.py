@@ -9,26 +9,30 @@ score 0.
 Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
 
     serving_default  history [B,L] (+ timestamps [B,L], request_time [B])  ->  user_vectors [B,1,d], weights [B,1]
-    retrieve         the same + k [] int32, exclude [B,E]                  ->  ids [B,k], scores [B,k]
+    retrieve         the same + k [B] int32, exclude [B,E]                 ->  ids [B,k], scores [B,k]
     encode_items     ids [N]                                               ->  vectors [N,d], known [N]
 
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
 with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a
 user's heaviest ones count, K in 1..H, and says which they are::
 
-    serving_default  the same + intents [] int32  ->  user_vectors [B,K,d], weights [B,K], intents [B,K] int32
-    retrieve         the same + intents [] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
+    serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d], weights [B,K], intents [B,K] int32
+    retrieve         the same + intents [B] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
 
 There `retrieve` gives an item the highest of the scores that the K intents give it, and names that intent, −1 where no
 item is left. Weights sum to 1 over all H intents. Those of a history without a known item are all 1/H.
+
+Every input has the users first, since servers that join requests into one batch, as TensorFlow Serving does, refuse
+scalars. So k and K are one number per user. Outputs are as wide as the largest of them; what a row does not use of it
+is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0.
 """
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.encoders.clicks import time_gap
 from clrec_tf.serving.candidates import Candidates
+from clrec_tf.serving.graph_checks import checked_counts, largest, one_each, same_shape
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
 PADDING = {"int": -1, "string": ""}
@@ -96,27 +100,29 @@ class UserTower(tf.Module):
         items = tf.gather(self.items, recent(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
         gaps = None
         if self.uses_time:
-            request, timestamps = request_time[:, None], _like(history, timestamps, "timestamps")
+            request = one_each(request_time, history, "request_time")[:, None]
+            timestamps = same_shape(history, timestamps, "timestamps")
             gaps = recent(tf.where((timestamps > 0) & (request > 0), time_gap(request, timestamps),
                                    tf.constant(UNKNOWN_GAP, tf.int64)), UNKNOWN_GAP)
         if self.uses_dwell:
-            dwell = recent(tf.maximum(_like(history, dwell, "dwell"), _UNKNOWN_DWELL), _UNKNOWN_DWELL)
+            dwell = recent(tf.maximum(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL), _UNKNOWN_DWELL)
         vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
         known = tf.reduce_any(mask, axis=1, keepdims=True)
         return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
                 tf.where(known, weights, tf.fill(tf.shape(weights), 1 / self.num_intents)),
                 tf.where(known, numbers, tf.range(self.num_intents)[None]))
 
-    def _heaviest(self, intents, **history):
-        """`encode_users`, K of the intents; all where `intents` is None, as it is where the model has one."""
+    def _heaviest(self, intents, history, **times):
+        """`encode_users`, of each user the first `intents` [B] and padding; all H where `intents` is None."""
+        everything = self.encode_users(history, **times)
         if intents is None:
-            return self.encode_users(**history)
-        checks = [tf.debugging.assert_positive(intents, "intents must be at least 1"),
-                  tf.debugging.assert_less_equal(
-                      intents, self.num_intents, f"intents must be at most {self.num_intents}, all that the model has")]
-        with tf.control_dependencies(checks):
-            intents = tf.identity(intents)
-        return tuple(part[:, :intents] for part in self.encode_users(**history))
+            return everything
+        intents = checked_counts(intents, history, "intents", self.num_intents, "all that the model has")
+        width = largest(intents)
+        used = tf.sequence_mask(intents, width)  # [B,K]
+        vectors, weights, numbers = (part[:, :width] for part in everything)
+        return (tf.where(used[:, :, None], vectors, tf.zeros_like(vectors)),
+                tf.where(used, weights, tf.zeros_like(weights)), tf.where(used, numbers, -1))
 
     def predict(self, intents=None, **history):
         """`serving_default`."""
@@ -125,35 +131,48 @@ class UserTower(tf.Module):
         return result if intents is None else result | {"intents": numbers}
 
     def retrieve(self, k, exclude, intents=None, **history):
-        """`retrieve`: the k items of highest score, the more popular first among equals, by exact search.
+        """`retrieve`: the k items of highest score, the more popular first among equals.
 
-        Takes B·K·V·4 bytes for the scores. Where fewer than k candidates remain, ids end in "" or −1, scores in −inf.
+        Where fewer than k candidates remain, ids end in "" or −1, scores in −inf.
         """
-        checks = [tf.debugging.assert_positive(k, "k must be at least 1"),
-                  tf.debugging.assert_less_equal(k, MAX_RETRIEVED, f"k must be at most {MAX_RETRIEVED}")]
-        with tf.control_dependencies(checks):  # or top_k may run first, and fail with words of its own
-            k = tf.identity(k)
-        users, _, numbers = self._heaviest(intents, **history)
-        of_intents = tf.matmul(tf.reshape(users, [-1, users.shape[2]]), self.scored_items, transpose_b=True)
-        of_intents = tf.reshape(of_intents * self.item_scales, [tf.shape(users)[0], -1, self.items.shape[0]])
+        k = checked_counts(k, history["history"], "k", MAX_RETRIEVED)
+        excluded = self.positions(one_each(exclude, history["history"], "exclude"))
+        vectors, _, numbers = self._heaviest(intents, **history)
+        width = largest(k)
+        scores, rows, columns = self.search(vectors, numbers >= 0, excluded, tf.minimum(width, self.items.shape[0]))
+        none = tf.math.is_inf(scores) | ~tf.sequence_mask(k, tf.shape(scores)[1])
+        missing = [[0, 0], [0, width - tf.shape(scores)[1]]]
+        padded = lambda values, padding: tf.pad(tf.where(none, padding, values), missing, constant_values=padding)
+        result = {"ids": padded(tf.gather(self.original_ids, rows), tf.constant(PADDING[self.id_type], self.id_dtype)),
+                  "scores": padded(scores, float("-inf"))}
+        if intents is not None:
+            result["intents"] = padded(tf.gather(numbers, columns, batch_dims=1), -1)
+        return result
+
+    def search(self, vectors, used, excluded, found):
+        """Exact search, which takes B·K·V·4 bytes for the scores.
+
+        Args:
+          vectors: [B,K,d].
+          used: bool [B,K], which of them count.
+          excluded: int64 [B,E] rows of items left out, −1 for none.
+          found: scalar, results wanted per user, 1..V.
+
+        Returns:
+          ([B,found] scores, −inf where no item is left; [B,found] rows of the item matrix; [B,found] which of the K
+          vectors brought each).
+        """
+        of_intents = tf.matmul(tf.reshape(vectors, [-1, vectors.shape[2]]), self.scored_items, transpose_b=True)
+        of_intents = tf.reshape(of_intents * self.item_scales, [tf.shape(used)[0], tf.shape(used)[1], -1])
+        if self.num_intents > 1:
+            of_intents = tf.where(used[:, :, None], of_intents, float("-inf"))
         scores = tf.reduce_max(of_intents, axis=1)
-        excluded = self.positions(exclude)
         places = tf.where(excluded >= 0)  # [M,2]: user, column
         places = tf.stack([places[:, 0], tf.gather_nd(excluded, places)], axis=1)
         scores = tf.tensor_scatter_nd_update(scores, places, tf.fill([tf.shape(places)[0]], float("-inf")))
         # Equal scores come in the order of rows (which top_k guarantees), which is that of popularity.
-        scores, rows = tf.math.top_k(scores, tf.minimum(k, self.items.shape[0]))
-        padding = tf.constant(PADDING[self.id_type], self.id_dtype)
-        none = tf.math.is_inf(scores)
-        ids = tf.where(none, padding, tf.gather(self.original_ids, rows))
-        missing = [[0, 0], [0, k - tf.shape(scores)[1]]]
-        result = {"ids": tf.pad(ids, missing, constant_values=padding),
-                  "scores": tf.pad(scores, missing, constant_values=float("-inf"))}
-        if intents is not None:
-            columns = tf.argmax(tf.gather(of_intents, rows, axis=2, batch_dims=1), axis=1)
-            brought = tf.where(none, -1, tf.gather(numbers, columns, batch_dims=1))
-            result["intents"] = tf.pad(brought, missing, constant_values=-1)
-        return result
+        scores, rows = tf.math.top_k(scores, found)
+        return scores, rows, tf.argmax(tf.gather(of_intents, rows, axis=2, batch_dims=1), axis=1)
 
     def encode_items(self, ids):
         """`encode_items`: vectors as φ compares them, zeros where an id is unknown."""
@@ -171,8 +190,9 @@ class UserTower(tf.Module):
         if self.uses_dwell:
             user["dwell"] = tf.TensorSpec([None, None], tf.int64, "dwell")
         if self.num_intents > 1:
-            user["intents"] = tf.TensorSpec([], tf.int32, "intents")
-        search = dict(k=tf.TensorSpec([], tf.int32, "k"), exclude=tf.TensorSpec([None, None], self.id_dtype, "exclude"))
+            user["intents"] = tf.TensorSpec([None], tf.int32, "intents")
+        search = dict(k=tf.TensorSpec([None], tf.int32, "k"),
+                      exclude=tf.TensorSpec([None, None], self.id_dtype, "exclude"))
         signatures = {
             "serving_default": tf.function(self.predict).get_concrete_function(**user),
             "retrieve": tf.function(self.retrieve).get_concrete_function(**user, **search),
@@ -189,22 +209,3 @@ def scales_between(items: np.ndarray, compared: np.ndarray):
     scales = norms / np.maximum(np.linalg.norm(items, axis=1), np.finfo(np.float32).tiny)
     apart = np.abs(items * scales[:, None] - compared).max(axis=1)
     return scales if np.all(apart <= _SAME * norms) else None
-
-
-def _like(history, seconds, name):
-    """`seconds`, checked to have the shape of the history."""
-    same = tf.debugging.assert_equal(tf.shape(seconds), tf.shape(history), f"{name} and history differ in shape")
-    with tf.control_dependencies([same]):
-        return tf.identity(seconds)
-
-
-def foreign_ops(saved_model_file: str) -> list[str]:
-    """Ops of a saved_model.pb that a stock C++ runtime lacks: of custom libraries (">" in the name) and Python's."""
-    model = saved_model_pb2.SavedModel()
-    with open(saved_model_file, "rb") as file:
-        model.ParseFromString(file.read())
-    ops = set()
-    for graph in (meta.graph_def for meta in model.meta_graphs):
-        ops |= {node.op for node in graph.node}
-        ops |= {node.op for function in graph.library.function for node in function.node_def}
-    return sorted(op for op in ops if ">" in op or "PyFunc" in op)
