@@ -53,12 +53,17 @@ def read_flags() -> config_lib.Config:
 def _log_unused(used: typing.Sequence[str]):
     """Says once which flags given by the user this command does not use."""
     unused = [
-        f"--{name}"
-        for key, section in config_lib.SECTIONS.items() if key not in used
-        for name in (ALIASES.get(f.name, f.name) for f in dataclasses.fields(section)) if flags.FLAGS[name].present
+        f"--{ALIASES.get(field.name, field.name)}"
+        for key, section in config_lib.SECTIONS.items() for field in dataclasses.fields(section)
+        if not _reads(used, key, field) and flags.FLAGS[ALIASES.get(field.name, field.name)].present
     ]
     if unused:
         logging.info("flags given that this command does not use: %s", " ".join(unused))
+
+
+def _reads(uses, key, field) -> bool:
+    """Whether a command that `uses` sections, or single settings as "section.setting", reads this field."""
+    return key in uses or f"{key}.{field.name}" in uses
 
 
 def _only_ours(record) -> bool:
@@ -76,7 +81,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
 
     Args:
       main: takes the configuration and returns an exit code or None.
-      uses: sections (keys of ``config.SECTIONS``) the command reads.
+      uses: sections (keys of ``config.SECTIONS``) the command reads; "section.setting" for one setting of another.
       usage: its help text.
     """
     define_flags()
@@ -137,11 +142,13 @@ def _parse(argv, uses, usage):
 def _help(uses, usage) -> str:
     """This command's flags by section, in the order of `uses`, and the number of those it only tolerates."""
     lines, others = [usage.strip(), ""], []
-    for key in (*uses, *(key for key in config_lib.SECTIONS if key not in uses)):
+    first = dict.fromkeys(used.partition(".")[0] for used in uses)
+    for key in (first | dict.fromkeys(config_lib.SECTIONS)):
         section = config_lib.SECTIONS[key]
-        fields = {ALIASES.get(field.name, field.name): field for field in dataclasses.fields(section)}
-        if key not in uses:
-            others += [f"--{name}" for name in fields]
+        fields = {ALIASES.get(field.name, field.name): field for field in dataclasses.fields(section)
+                  if _reads(uses, key, field)}
+        others += [f"--{field.name}" for field in dataclasses.fields(section) if not _reads(uses, key, field)]
+        if not fields:
             continue
         lines += [section.__doc__.strip()]
         for name, field in fields.items():

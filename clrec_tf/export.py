@@ -50,4 +50,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "export"), usage=USAGE)
+    command_line.run(main, uses=("paths", "export", "serve.model_name"), usage=USAGE)

@@ -57,8 +57,8 @@ def retrieve(count, k, exclude=((),) * 4, **arguments):
     width = max(map(len, exclude))
     ids = [[item(number) for number in row] + [-1] * (width - len(row)) for row in exclude]
     result = exported.loaded(exported.MULTI).tower.signatures["retrieve"](
-        intents=counts(count, **arguments), k=counts(k, **arguments), exclude=tf.constant(ids, tf.int64, (len(ids), width)),
-        **inputs(**arguments))
+        intents=counts(count, **arguments), k=counts(k, **arguments),
+        exclude=tf.constant(ids, tf.int64, (len(ids), width)), **inputs(**arguments))
     return [result[name].numpy() for name in ("ids", "scores", "intents")]
 
 
