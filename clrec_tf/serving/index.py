@@ -143,6 +143,11 @@ def save_index(folder: str, index, checkpoint_hash: str) -> None:
     """Writes an index and index.json into the new folder."""
     os.mkdir(folder)
     index.save(folder)
+    save_facts(folder, index, checkpoint_hash)
+
+
+def save_facts(folder: str, index, checkpoint_hash: str) -> None:
+    """Writes index.json alone, beside files that are there."""
     save_json(os.path.join(folder, INDEX_FILE),
               dict(kind=index.kind, checkpoint_hash=checkpoint_hash, size=index.size, parameters=index.parameters))
 

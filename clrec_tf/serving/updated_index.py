@@ -5,16 +5,17 @@ index in place, and what they do to recall is only known afterwards. Here the ba
 moved is few and searched exactly, what is withdrawn is taken out of the base's answers. So recall does not fall, and
 an update costs no rebuild.
 """
+import functools
 import os
 
 import numpy as np
 
-from clrec_tf.serving.index import ExactIndex
 from clrec_tf.serving.index import kinds
 from clrec_tf.serving.index import nothing_found
 
 BASE_FOLDER = "base"
 _FILES = dict(vectors="updated_vectors.npy", positions="updated_positions.npy", withdrawn="withdrawn.npy")
+_SCORE_BYTES = 64 * 2**20
 _SPARE = 8  # results fetched beyond what the share of hidden items lets expect
 
 
@@ -51,7 +52,7 @@ class UpdatedIndex:
         self._hidden_count = int(np.count_nonzero(self._hidden))
         found = ~withdrawn[self._positions]
         self._found = self._positions[found]  # ascending, so that the exact search breaks ties by position
-        self._recent = ExactIndex(self._vectors[found]) if len(self._found) else None
+        self._recent = self._vectors[found]
 
     @property
     def live(self) -> np.ndarray:
@@ -85,25 +86,40 @@ class UpdatedIndex:
 
     def search(self, vectors: np.ndarray, k: int):
         """See `index`; fewer than k only where no more items are live."""
-        if not len(vectors):
-            return nothing_found(0, k)
+        near, scores = nothing_found(len(vectors), k)
+        step = max(1, _SCORE_BYTES // (4 * max(1, len(self._found))))
+        for start in range(0, len(vectors), step):
+            chunk = slice(start, start + step)
+            best, best_scores = self._merged(vectors[chunk], k)
+            near[chunk, :best.shape[1]], scores[chunk, :best.shape[1]] = best, best_scores
+        return near, scores
+
+    def _merged(self, vectors, k):
+        """`search` of few vectors: (positions, scores), each [N,n], n ≤ k."""
+        empty = ~np.any(vectors, axis=1)
         near, scores = self._base_search(vectors, k)
-        if self._recent:
-            rows, recent_scores = self._recent.search(vectors, min(k, len(self._found)))
-            near = np.concatenate([near, self._found[rows]], axis=1)
-            scores = np.concatenate([scores, recent_scores], axis=1)
+        # Of what is recent only that can be among the k best which is no worse than the base's k-th.
+        bounds = scores[:, -1] if near.shape[1] == k else np.full(len(vectors), -np.inf, np.float32)
+        bounds[empty] = np.inf
+        recent = vectors @ self._recent.T
+        rows, columns = np.nonzero(recent >= bounds[:, None])
+        if len(rows):
+            counts = np.bincount(rows, minlength=len(vectors))
+            added, added_scores = nothing_found(len(vectors), counts.max())
+            places = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
+            added[rows, places], added_scores[rows, places] = self._found[columns], recent[rows, columns]
+            near, scores = np.concatenate([near, added], axis=1), np.concatenate([scores, added_scores], axis=1)
             order = np.lexsort((near, -scores))[:, :k]
             near, scores = (np.take_along_axis(part, order, axis=1) for part in (near, scores))
-        missing = [(0, 0), (0, k - near.shape[1])]
-        near = np.pad(near, missing, constant_values=-1)
-        scores = np.pad(scores, missing, constant_values=-np.inf)
-        empty = ~np.any(vectors, axis=1)
         if empty.any():
-            near[empty], scores[empty] = self._first(k)
+            first = self._live_positions[:k]
+            width = [(0, 0), (0, max(0, len(first) - near.shape[1]))]
+            near, scores = (np.pad(part, width, constant_values=none) for part, none in ((near, -1), (scores, -np.inf)))
+            near[empty, :len(first)], scores[empty, :len(first)] = first, 0
         return near, scores
 
     def _base_search(self, vectors, k):
-        """The base's best live, unmoved items: (positions, scores), each [N,n], n ≤ k, −1 and −inf at the ends."""
+        """The base's best live, unmoved items: (positions, scores), each [N,n], n ≤ k."""
         size, wanted = self.base.size, min(k, self.base.size - self._hidden_count)
         near, scores = nothing_found(len(vectors), wanted)
         rows, margin = np.arange(len(vectors) if wanted else 0), 0
@@ -113,23 +129,20 @@ class UpdatedIndex:
             # k more than are hidden are always enough, and far fewer usually are.
             fetched = min(k + min(margin, self._hidden_count), size)
             found, found_scores = self.base.search(vectors[rows], fetched)
-            live = found >= 0
-            live[live] = ~self._hidden[found[live]]
-            order = np.argsort(~live, axis=1, kind="stable")[:, :wanted]  # the live ones first, in their order
-            live = np.take_along_axis(live, order, axis=1)
-            near[rows] = np.where(live, np.take_along_axis(found, order, axis=1), -1)
-            scores[rows] = np.where(live, np.take_along_axis(found_scores, order, axis=1), -np.inf)
-            if fetched == size or fetched >= k + self._hidden_count:
+            live = (found >= 0) & ~self._hidden[found]
+            live &= np.cumsum(live, axis=1) <= wanted
+            full = np.count_nonzero(live, axis=1) == wanted
+            keep = live & full[:, None]
+            near[rows[full]] = found[keep].reshape(-1, wanted)
+            scores[rows[full]] = found_scores[keep].reshape(-1, wanted)
+            if fetched == min(k + self._hidden_count, size):
                 break
-            rows, margin = rows[~live.all(axis=1)], 4 * margin
+            rows, margin = rows[~full], 4 * margin
         return near, scores
 
-    def _first(self, k):
-        """What a zero vector finds: the first k live positions, each with score 0."""
-        near, scores = nothing_found(1, k)
-        first = np.flatnonzero(self.live)[:k]
-        near[0, :len(first)], scores[0, :len(first)] = first, 0
-        return near[0], scores[0]
+    @functools.cached_property
+    def _live_positions(self):
+        return np.flatnonzero(self.live)
 
     def save(self, folder: str) -> None:
         """Writes the base and the changes."""
