@@ -53,7 +53,7 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
         raise DataError(f"{where}: history must be a list of at most {MAX_CLICKS} item ids")
     if user_id is not None and not (_is_int(user_id) or _is_text(user_id)):
         raise DataError(f"{where}: user_id {user_id!r} must be an integer or a string")
-    history = [_item(item, id_type, where) for item in history]
+    history = [checked_item(item, id_type, where) for item in history]
     request_time = value.get("request_time")
     if request_time is not None and not _is_int(request_time):
         raise DataError(f"{where}: request_time {request_time!r} must be an integer, in seconds")
@@ -112,12 +112,13 @@ def read_parquet(path: str, id_type: str) -> Iterator[UserRequest]:
 def parse_item(text: str, id_type: str, where: str):
     """An item id typed on the command line: text, or an integer where ids are integers."""
     try:
-        return _item(int(text) if id_type == "int" else text, id_type, where)
+        return checked_item(int(text) if id_type == "int" else text, id_type, where)
     except ValueError as error:
         raise DataError(f"{where}: item ids of this bundle are integers, got {text!r}") from error
 
 
-def _item(item, id_type, where):
+def checked_item(item, id_type: str, where: str):
+    """An item id from JSON, of the catalogue's type; digits count as an integer. `DataError` where it is neither."""
     if id_type == "int" and isinstance(item, str) and item.isascii() and item.isdigit() and len(item) <= 18:
         item = int(item)
     if not (_is_int(item) if id_type == "int" else _is_text(item)):

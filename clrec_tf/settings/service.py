@@ -20,12 +20,14 @@ class ServeConfig(Section):
     page: bool = setting(False, "Also a page at / on which a person tries histories out.")
     max_k: int = setting(1000, "Most items that one user may be given.", lower=1, upper=10_000)
     max_listed: int = setting(10_000, "Most ids in `history`, `exclude` or `allow` of a user.", lower=1)
-    max_users: int = setting(256, "Most users in one request.", lower=1)
+    max_instances: int = setting(256, "Most users in one request.", lower=1)
     max_request_bytes: int = setting(2_000_000, "Largest body accepted.", lower=1000)
     max_batch: int = setting(32, "Most users encoded and searched at once; a request of more goes alone.", lower=1)
-    max_waiting: int = setting(64, "Users that may wait for a batch; requests beyond are refused with 503.", lower=1)
+    max_waiting: int = setting(512, "Users that may wait for a batch; requests beyond are refused with 503.", lower=1)
     max_per_client: int = setting(0, "Requests of one address under way, beyond which it gets 429 (0: any).", lower=0)
     max_connections: int = setting(1000, "Connections open at once, beyond which 503 is answered.", lower=1)
+    max_wait_ms: int = setting(50, "Longest wait that a request may have to expect, going by what batches took lately; "
+                                   "beyond, 503.", lower=1)
     timeout_ms: int = setting(1000, "Longest wait of an accepted request, after which it gets 504.", lower=1)
     read_timeout_s: float = setting(5.0, "Seconds in which a request must have arrived whole; then 408, or the "
                                          "connection is closed.", lower=0.05)
@@ -36,7 +38,9 @@ class ServeConfig(Section):
 
 @dataclasses.dataclass(frozen=True)
 class UpdateConfig(Section):
-    """Fresh and withdrawn items, published as a new version without a rebuild."""
-    upsert: str = setting("", "File of items to add or move, .jsonl or .parquet, with `id`, `vector` (as the index "
-                              "compares them) or `like` (known ids, whose mean direction is taken), and `title`.")
-    withdraw: str = setting("", "Text file of item ids to withdraw, one a line.")
+    """Fresh, moved and withdrawn items, published as a new version without a rebuild."""
+    upsert: str = setting("",
+        "File of items to add or move, .jsonl or .parquet, with `id` and either `vector` (as the index compares them; "
+        "normalized if the model compares by the cosine) or `like` (ids of the bundle, whose mean vector is taken), "
+        "and optionally `title`. A known id alone brings a withdrawn item back with the vector that it had.")
+    withdraw: str = setting("", "Text file of item ids to withdraw, one a line; unknown ones are warned of.")

@@ -1,0 +1,46 @@
+"""The command that serves a folder of bundles over HTTP and gRPC."""
+import os
+
+from absl import logging
+import tensorflow as tf
+
+from clrec_tf import command_line
+from clrec_tf.config import Config, require
+from clrec_tf.errors import UserError
+from clrec_tf.serving.search_options import SearchOptions
+
+USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bundles, and newer ones as they appear.
+
+  python -m clrec_tf.serve --export_dir=DIR --port=8501 --page
+  curl -d '{"signature_name": "retrieve", "instances": [{"history": ["a", "b"], "k": 10}]}' \\
+       http://127.0.0.1:8501/v1/models/clrec:predict"""
+
+
+def main(config: Config) -> None:
+    """Runs the command."""
+    settings, retrieve = config.serve, config.retrieve
+    export_dir = config.paths.export_dir or (config.paths.workdir and os.path.join(config.paths.workdir, "export"))
+    export_dir = require(export_dir, "export_dir", "the folder of bundles that python -m clrec_tf.export wrote")
+    if retrieve.k > settings.max_k:
+        raise UserError(f"--k={retrieve.k} is more than --max_k={settings.max_k}: raise the latter, or lower --k")
+    try:
+        from clrec_tf.service import metrics as metrics_lib, server  # pylint: disable=import-outside-toplevel
+        from clrec_tf.service.engine import Engine  # pylint: disable=import-outside-toplevel
+        from clrec_tf.service.versions import Versions  # pylint: disable=import-outside-toplevel
+    except ImportError as error:
+        raise UserError(f"the service needs packages that do not load ({error}): pip install -c constraints.txt -e "
+                        "'.[serve]'") from error
+    # Threads that hand over to each other cost more than they save on batches this small.
+    tf.config.threading.set_intra_op_parallelism_threads(settings.serve_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    defaults = SearchOptions(retrieve.k, retrieve.exclude_seen, retrieve.intents, retrieve.merge)
+    metrics = metrics_lib.Metrics()
+    versions = Versions(export_dir, settings.serve_version, lambda bundle: Engine(bundle, defaults, metrics.observe),
+                        metrics.swapped, metrics.refused)
+    logging.info("loading from %s", export_dir)
+    versions.start()
+    server.serve(settings, versions, metrics)
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("serve", "paths", "retrieve"), usage=USAGE)

@@ -1,0 +1,1 @@
+"""The retrieval service: tower and index in one process, behind HTTP and gRPC."""

@@ -1,0 +1,157 @@
+"""The HTTP door: TF Serving's REST paths, health, metrics, and JSON errors."""
+import asyncio
+from typing import Callable, Optional
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+import msgspec
+from starlette.exceptions import HTTPException
+
+import clrec_tf
+from clrec_tf.config import ServeConfig
+from clrec_tf.errors import UserError
+from clrec_tf.service import description
+from clrec_tf.service.faults import NotFound, ServiceError, TooLarge, TooSlow, Unavailable
+from clrec_tf.service.metrics import Metrics
+from clrec_tf.service.page import PAGE, item_finder
+from clrec_tf.service.predictor import Predictor
+from clrec_tf.service.versions import Versions
+
+_JSON = "application/json"
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, metrics: Metrics,
+             ready: Callable[[], bool]) -> FastAPI:
+    """The application.
+
+    Args:
+      settings: of the service.
+      versions: which is served.
+      predictor: answers predictions.
+      metrics: shown at /metrics.
+      ready: whether requests are welcome, as /readyz says.
+    """
+    app = FastAPI(title="clrec_tf", version=clrec_tf.__version__, docs_url=None, redoc_url=None)
+    app.openapi = lambda: description.describe(app, settings)
+    model, in_version = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
+
+    def checked(name):
+        if name != settings.model_name:
+            raise NotFound(f"there is no model {name!r}, the service has {settings.model_name!r} (--model_name)")
+
+    @app.post(model + ":predict")
+    async def predict(name: str, request: Request) -> Response:
+        """Answers `retrieve`, `serving_default` (user vectors) or `encode_items`."""
+        return await answer(name, "", request)
+
+    @app.post(in_version + ":predict")
+    async def predict_version(name: str, version: str, request: Request) -> Response:
+        """The same, if this very version is served."""
+        return await answer(name, version, request)
+
+    async def answer(name, version, request):
+        checked(name)
+        body = await _body(request, settings)
+        client = request.client.host if request.client else ""
+        return _json(await predictor.json(body, version, client))
+
+    @app.get(model)
+    async def status(name: str) -> Response:
+        """States of versions: the one served, and those refused with the reason."""
+        checked(name)
+        return _json({"model_version_status": version_states(versions)})
+
+    @app.get(model + "/metadata")
+    async def metadata(name: str) -> Response:
+        """What is served: facts of the bundle, and the signatures."""
+        checked(name)
+        return _json(description.metadata(settings.model_name, versions.engine))
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        """200 while the process lives."""
+        return _json({"status": "alive"})
+
+    @app.get("/readyz")
+    async def readiness() -> Response:
+        """200 while requests are welcome."""
+        if not ready():
+            raise Unavailable("the service is about to end: send requests elsewhere")
+        return _json({"status": "ready", "version": versions.engine.version})
+
+    @app.get("/metrics")
+    async def show_metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    if settings.page:
+        find = item_finder()
+
+        @app.get("/", include_in_schema=False)
+        async def page() -> Response:
+            return HTMLResponse(PAGE.replace("{{model_name}}", settings.model_name))
+
+        @app.get(model + "/items", include_in_schema=False)
+        async def items(name: str, query: str = "", limit: int = 20) -> Response:
+            checked(name)
+            engine = versions.engine
+            return _json(await asyncio.to_thread(find, engine.bundle, query, max(1, min(limit, 100))))
+
+    app.add_exception_handler(UserError, _told)
+    app.add_exception_handler(HTTPException, _no_such_page)
+    app.add_exception_handler(Exception, _told)
+    return app
+
+
+def version_states(versions: Versions) -> list[dict]:
+    """As TF Serving's GetModelStatus lists versions, the newest first."""
+    served = versions.engine.version
+    states = {served: ("AVAILABLE", "OK", "")} | {
+        number: ("END", "FAILED_PRECONDITION", text) for number, text in versions.refusals.items() if number != served}
+    return [dict(version=str(number), state=state, status=dict(error_code=code, error_message=text))
+            for number, (state, code, text) in sorted(states.items(), reverse=True)]
+
+
+async def _body(request: Request, settings: ServeConfig) -> bytes:
+    """The whole body, within its size and its time."""
+    def refuse(size):
+        raise TooLarge(f"the body has {size}, at most {settings.max_request_bytes} bytes are accepted "
+                       "(--max_request_bytes): send fewer instances, and of a history the latest clicks")
+    told = request.headers.get("content-length", "")
+    if told.isdigit() and int(told) > settings.max_request_bytes:
+        refuse(f"{told} bytes")
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(settings.read_timeout_s):
+            async for part in request.stream():
+                size += len(part)
+                if size > settings.max_request_bytes:
+                    refuse(f"{size} bytes and more")
+                parts.append(part)
+    except TimeoutError:
+        raise TooSlow(f"the body did not arrive within {settings.read_timeout_s:g} s (--read_timeout_s)") from None
+    return b"".join(parts)
+
+
+def _json(value, status=200, headers: Optional[dict] = None) -> Response:
+    return Response(_encode(value), status, headers, _JSON)
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    """The answer to a request that could not be served; the rest of its body is not read."""
+    del request
+    if not isinstance(error, UserError):
+        return _json({"error": "the service failed; its log has the details"}, 500)
+    status = error.status if isinstance(error, ServiceError) else 400
+    headers = {}
+    if getattr(error, "retry_s", None):
+        headers["retry-after"] = str(error.retry_s)
+    if isinstance(error, (TooLarge, TooSlow)):
+        headers["connection"] = "close"
+    return _json({"error": str(error)}, status, headers)
+
+
+async def _no_such_page(request: Request, error: HTTPException) -> Response:
+    text = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
+    return _json({"error": text}, error.status_code, error.headers)

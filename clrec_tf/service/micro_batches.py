@@ -1,0 +1,122 @@
+"""Micro-batching: while a batch runs, requests gather; the next batch takes what has come.
+
+Nobody waits for a batch to fill: where there is little to do a request goes at once, alone. Requests that would wait
+too long are refused when they come, so that those accepted keep their latency whatever is offered.
+"""
+import asyncio
+import collections
+import concurrent.futures
+import dataclasses
+import math
+import time
+from typing import Any, Callable, Sequence
+
+from clrec_tf.service.faults import Late, Unavailable
+
+_SMOOTHING = 0.1  # weight of the latest batch in the seconds that a job is expected to take
+
+
+@dataclasses.dataclass(eq=False)
+class _Waiting:
+    jobs: Sequence
+    future: asyncio.Future
+    came: float
+    deadline: float
+
+
+class MicroBatcher:
+    """Runs jobs in batches on one thread.
+
+    Args:
+      run: a list of jobs -> a list of answers; called by one thread, one batch at a time.
+      max_batch: most jobs of a batch; a request of more is a batch of its own.
+      max_waiting: jobs that may wait.
+      max_wait_s: longest predicted wait of a request that is accepted.
+      timeout_s: after which an accepted request gets `Late`.
+      observe: told (measure, value): "wait" and "batch", in seconds; "jobs" of a batch.
+    """
+
+    def __init__(self, run: Callable[[Sequence], Sequence], max_batch: int, max_waiting: int, max_wait_s: float,
+                 timeout_s: float, observe: Callable[[str, float], None] = lambda measure, value: None):
+        self._run, self._observe = run, observe
+        self._max_batch, self._max_waiting = max_batch, max_waiting
+        self._max_wait_s, self._timeout_s = max_wait_s, timeout_s
+        self._waiting = collections.deque()
+        self._running = 0  # jobs of the batch under way
+        self._job_seconds = 0.0
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "batches")
+        self.waiting_jobs = 0
+
+    async def submit(self, jobs: Sequence) -> Sequence[Any]:
+        """The answers of jobs, which run together.
+
+        Raises:
+          Unavailable: too many jobs wait.
+          Late: no answer in time.
+        """
+        self._admit(len(jobs))
+        loop, came = asyncio.get_running_loop(), time.perf_counter()
+        entry = _Waiting(jobs, loop.create_future(), came, came + self._timeout_s)
+        self._waiting.append(entry)
+        self.waiting_jobs += len(jobs)
+        self._start(loop)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await entry.future
+        except TimeoutError:
+            raise Late(f"no answer within {self._timeout_s:g} s (--timeout_ms): the service has too much to do; try "
+                       "again later, or with fewer instances", 1) from None
+
+    def _admit(self, count):
+        ahead = self.waiting_jobs + self._running
+        wait = ahead * self._job_seconds
+        # A request that would be alone is always tried, however many jobs it brings.
+        if ahead and (self.waiting_jobs + count > self._max_waiting or wait > self._max_wait_s):
+            raise Unavailable(f"{ahead} users are ahead, {wait * 1e3:.0f} ms of work, more than --max_waiting="
+                              f"{self._max_waiting} or --max_wait_ms={self._max_wait_s * 1e3:g} allow: try again "
+                              "later, or start more replicas", max(1, math.ceil(wait)))
+
+    def _start(self, loop):
+        """Begins the next batch if none is under way."""
+        if self._running:
+            return
+        batch, now = [], time.perf_counter()
+        while self._waiting and (not batch or self._running + len(self._waiting[0].jobs) <= self._max_batch):
+            entry = self._waiting.popleft()
+            self.waiting_jobs -= len(entry.jobs)
+            if entry.future.done() or now > entry.deadline:  # its client has been told
+                continue
+            self._observe("wait", now - entry.came)
+            self._running += len(entry.jobs)
+            batch.append(entry)
+        if batch:
+            self._thread.submit(self._work, loop, batch)
+
+    def _work(self, loop, batch):
+        """On the thread."""
+        started = time.perf_counter()
+        try:
+            answers = self._run([job for entry in batch for job in entry.jobs])
+        except BaseException as error:  # pylint: disable=broad-except  (or nobody would ever be answered)
+            answers = error
+        loop.call_soon_threadsafe(self._finish, loop, batch, answers, time.perf_counter() - started)
+
+    def _finish(self, loop, batch, answers, seconds):
+        self._observe("batch", seconds)
+        self._observe("jobs", self._running)
+        share = seconds / self._running
+        self._job_seconds = share if not self._job_seconds else (
+            (1 - _SMOOTHING) * self._job_seconds + _SMOOTHING * share)
+        self._running, start = 0, 0
+        self._start(loop)  # first, so that the thread has work while answers are written
+        for entry in batch:
+            if not entry.future.done():
+                if isinstance(answers, BaseException):
+                    entry.future.set_exception(answers)
+                else:
+                    entry.future.set_result(answers[start:start + len(entry.jobs)])
+            start += len(entry.jobs)
+
+    def close(self) -> None:
+        """Waits for the batch under way."""
+        self._thread.shutdown()

@@ -1,0 +1,153 @@
+"""From a request to its answer, whichever door it came by: limits, batches, metrics."""
+import collections
+import contextlib
+import time
+from typing import Callable, Sequence
+
+import numpy as np
+
+from clrec_tf.config import ServeConfig
+from clrec_tf.errors import UserError
+from clrec_tf.service import bodies
+from clrec_tf.service.engine import Engine
+from clrec_tf.service.faults import NotFound, TooMany
+from clrec_tf.service.metrics import Metrics
+from clrec_tf.service.micro_batches import MicroBatcher
+from clrec_tf.service.versions import Versions
+from clrec_tf.serving.saved_model import PADDING
+
+
+class Predictor:
+    """Answers requests by the version that is served when they come.
+
+    Args:
+      settings: of the service.
+      versions: started.
+      metrics: told what happens.
+    """
+
+    def __init__(self, settings: ServeConfig, versions: Versions, metrics: Metrics):
+        self.settings, self.versions, self.metrics = settings, versions, metrics
+        self._batches = MicroBatcher(_run, settings.max_batch, settings.max_waiting, settings.max_wait_ms / 1e3,
+                                     settings.timeout_ms / 1e3, metrics.observe)
+        self._clients = collections.Counter()
+        metrics.waiting(lambda: self._batches.waiting_jobs)
+
+    async def json(self, body: bytes, version: str, client: str) -> dict:
+        """A JSON body -> an object for JSON. Raises `UserError` with a status, 400 if it has none."""
+        with self._answering(version, client) as (engine, tell):
+            work = bodies.parse(body, engine.id_type, engine.defaults, self._limits(engine))
+            tell(work.signature)
+            answers = await self._answers(engine, work)
+            if not work.columns:
+                return {"predictions": answers}
+            names = dict.fromkeys(name for answer in answers for name in answer)
+            return {"outputs": {name: [answer.get(name) for answer in answers] for name in names}}
+
+    async def arrays(self, signature: str, inputs: dict, version: str = "", client: str = "") -> dict:
+        """Arrays by input -> arrays by output, padded as those of the SavedModel are. Raises: as `json`."""
+        with self._answering(version, client) as (engine, tell):
+            columns = {name: _plain(values) for name, values in inputs.items()}
+            work = bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
+            tell(work.signature)
+            return padded(await self._answers(engine, work), engine.id_type)
+
+    async def _answers(self, engine, work):
+        answers = await self._batches.submit([(engine, job) for job in work.jobs])
+        for answer in answers:
+            if isinstance(answer, UserError):
+                raise answer
+        self.metrics.answers(answers)
+        return answers
+
+    def _limits(self, engine):
+        settings = self.settings
+        return bodies.Limits(settings.max_k, settings.max_listed, settings.max_instances, engine.intents)
+
+    @contextlib.contextmanager
+    def _answering(self, version, client):
+        """Yields the engine, and what to tell the signature to, for the metrics."""
+        started, signature, status = time.perf_counter(), "", 500
+
+        def tell(name):
+            nonlocal signature
+            signature = name
+        with self._counted(client):
+            try:
+                engine = self.versions.engine
+                if version and version != str(engine.version):
+                    raise NotFound(f"version {version} is not served, version {engine.version} is")
+                yield engine, tell
+                status = 200
+            except UserError as error:
+                status = getattr(error, "status", 400)
+                raise
+            finally:
+                self.metrics.answered(signature, status, time.perf_counter() - started)
+
+    @contextlib.contextmanager
+    def _counted(self, client):
+        most = self.settings.max_per_client
+        if not most:
+            yield
+            return
+        if self._clients[client] >= most:
+            self.metrics.answered("", TooMany.status, 0.0)
+            raise TooMany(f"{most} requests of this address are under way (--max_per_client): wait for answers", 1)
+        self._clients[client] += 1
+        try:
+            yield
+        finally:
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
+
+    def close(self) -> None:
+        """Waits for the batch under way."""
+        self._batches.close()
+
+
+def _run(pairs: Sequence[tuple[Engine, bodies.Job]]) -> list:
+    """One batch; around a swap it may hold jobs of two versions, each of which its own version answers."""
+    answers = [None] * len(pairs)
+    for engine in dict.fromkeys(engine for engine, _ in pairs):
+        rows = [row for row, (mine, _) in enumerate(pairs) if mine is engine]
+        for row, answer in zip(rows, engine([pairs[row][1] for row in rows])):
+            answers[row] = answer
+    return answers
+
+
+def _plain(values: np.ndarray):
+    """An array as lists, bytes as text."""
+    if values.dtype.kind in "SO":
+        return np.vectorize(_text, otypes=[object])(values).tolist() if values.size else values.tolist()
+    return values.tolist()
+
+
+def _text(value):
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+_FILLINGS: dict[str, Callable] = {"scores": lambda id_type: -np.inf, "intents": lambda id_type: -1,
+                                  "ids": lambda id_type: PADDING[id_type]}
+_TYPES = {"scores": np.float32, "intents": np.int32, "user_vectors": np.float32, "weights": np.float32,
+          "vectors": np.float32, "known": bool}
+
+
+def padded(answers: Sequence[dict], id_type: str) -> dict:
+    """Answers of N jobs as arrays [N,…] by output, short rows filled up as those of the SavedModel are.
+
+    What the SavedModel has not (unknown, fallback, and weights of a retrieval) stays away.
+    """
+    retrieved = "ids" in answers[0]
+    left_out = {"unknown", "fallback", "titles"} | ({"weights"} if retrieved else set())
+    outputs = {}
+    for name in dict.fromkeys(name for answer in answers for name in answer if name not in left_out):
+        rows = [np.asarray(answer.get(name, ()), _TYPES.get(name, object if id_type == "string" else np.int64))
+                for answer in answers]
+        shape = tuple(max(sizes) for sizes in zip(*(row.shape for row in rows)))
+        filling = _FILLINGS.get(name, lambda id_type: 0)(id_type)
+        outputs[name] = np.full((len(rows), *shape), filling, rows[0].dtype)
+        for place, row in enumerate(rows):
+            outputs[name][(place, *map(slice, row.shape))] = row
+    return outputs

@@ -1,0 +1,152 @@
+"""Which version is served: the newest complete one, or the one asked for, followed while the service runs."""
+import dataclasses
+import os
+import threading
+import time
+from typing import Callable, Optional
+
+from absl import logging
+
+from clrec_tf.errors import DataError, UserError
+from clrec_tf.serving.bundle import MANIFEST_FILE, Bundle, complete_versions, load_bundle
+from clrec_tf.service.engine import Engine
+
+PIN_FILE = "serve_version"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """A version folder as it was looked at: a folder that was made anew under the same number is another one."""
+    number: int
+    inode: int
+    changed: int
+
+
+class Versions:
+    """Loads, swaps and refuses versions.
+
+    The version in use is replaced by one assignment when the next one stands ready, warm and checked; requests that
+    began with the old one end with it. A version that cannot be loaded is refused and named, and what is served stays.
+
+    Args:
+      export_dir: folder of versions.
+      wanted: number of --serve_version, 0 for the newest.
+      make: makes an engine of a loaded bundle.
+      swapped: told the engine that is served from now on.
+      refused: told whenever a version is refused.
+    """
+
+    def __init__(self, export_dir: str, wanted: int, make: Callable[[Bundle], Engine],
+                 swapped: Callable[[Engine], None] = lambda engine: None, refused: Callable[[], None] = lambda: None):
+        self._export_dir, self._wanted, self._make = export_dir, wanted, make
+        self._swapped, self._refused = swapped, refused
+        self._served: Optional[_Seen] = None
+        self._stop, self._look_now = threading.Event(), threading.Event()
+        self._thread = None
+        self.engine: Optional[Engine] = None
+        self.refusals: dict[int, str] = {}  # by version, why it is not served
+        self._refused_as: set[_Seen] = set()
+
+    def start(self) -> None:
+        """Loads the version to begin with: that asked for, or the newest that can be loaded.
+
+        Raises:
+          DataError: there is none.
+        """
+        pinned = self._pinned()
+        if pinned:
+            self._swap(pinned)
+            return
+        numbers = complete_versions(self._export_dir)
+        if not numbers:
+            raise DataError(f"--export_dir={self._export_dir} holds no complete version: run python -m clrec_tf.export "
+                            "first, and give the folder that holds the numbered ones")
+        for number in reversed(numbers):
+            try:
+                return self._swap(number)
+            except UserError as error:
+                last = error
+        raise last
+
+    def follow(self, poll_s: float) -> None:
+        """Looks for changes every `poll_s` seconds from now on, on a thread of its own."""
+        def loop():
+            while not self._stop.is_set():
+                self._look_now.wait(poll_s)
+                self._look_now.clear()
+                if not self._stop.is_set():
+                    self.look()
+        self._thread = threading.Thread(target=loop, name="versions", daemon=True)
+        self._thread.start()
+
+    def look_now(self) -> None:
+        """Looks at once."""
+        self._look_now.set()
+
+    def stop(self) -> None:
+        """Looks no more; a version that is being loaded is not waited for."""
+        self._stop.set()
+        self._look_now.set()
+
+    def look(self) -> None:
+        """Swaps to the version that is to be served now, if it is another one and sound."""
+        try:
+            number = self._pinned() or max(complete_versions(self._export_dir), default=0)
+            if not number:  # the folder is gone, or emptied: what is in memory serves on
+                return
+            seen = self._seen(number)
+            if seen is not None and seen != self._served and seen not in self._refused_as:
+                self._swap(number)
+        except UserError as error:
+            logging.error("served is still version %d: %s", self.engine.version, error)
+        except Exception:  # pylint: disable=broad-except  (the next look may find better)
+            logging.exception("looking for versions in %s failed; served is still version %d", self._export_dir,
+                              self.engine.version)
+
+    def _swap(self, number):
+        seen, started = self._seen(number), time.perf_counter()
+        try:
+            if seen is None:
+                raise DataError(f"version {number} is asked for, and {self._export_dir} has no complete one of that "
+                                f"number, it has {complete_versions(self._export_dir)}")
+            engine = self._make(load_bundle(os.path.join(self._export_dir, str(number))))
+            engine.warm_up()
+        except Exception as error:
+            self._refuse(number, seen, error)
+            if isinstance(error, UserError):
+                raise
+            raise DataError(f"version {number} cannot be served ({type(error).__name__}: {error}): export again"
+                            ) from error
+        self._served, self.engine = seen, engine
+        self.refusals.pop(number, None)
+        self._swapped(engine)
+        logging.info("version %d stands ready after %.1f s: %d items, %s index", number,
+                     time.perf_counter() - started, engine.bundle.index.size, engine.bundle.manifest["index"]["kind"])
+
+    def _refuse(self, number, seen, error):
+        if seen is not None:
+            self._refused_as.add(seen)
+        self.refusals[number] = str(error)
+        self._refused()
+        logging.error("version %d is refused: %s", number, error)
+
+    def _seen(self, number):
+        try:
+            found = os.stat(os.path.join(self._export_dir, str(number), MANIFEST_FILE))
+        except OSError:
+            return None
+        return _Seen(number, found.st_ino, found.st_mtime_ns)
+
+    def _pinned(self):
+        """The number in the file that goes before the flag, or that of the flag; 0 for the newest."""
+        path = os.path.join(self._export_dir, PIN_FILE)
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read().strip()
+        except FileNotFoundError:
+            return self._wanted
+        except (OSError, UnicodeError) as error:
+            raise DataError(f"{path} cannot be read ({error}): write the number of a version, or remove it") from error
+        if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+            raise DataError(f"{path} holds {text[:40]!r}: write the number of a version, or remove the file")
+        return int(text)
