@@ -62,7 +62,10 @@ class Counting:
     """An index that tells how much it was asked for."""
 
     def __init__(self, index):
-        self.size, self.asked, self._index = index.size, [], index
+        self.asked, self._index = [], index
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
 
     def search(self, vectors, k):
         self.asked.append((len(vectors), k))

@@ -109,6 +109,6 @@ class Engine:
 
     def _items(self, ids):
         places = self.bundle.positions(np.array(ids, np.int64 if self.id_type == "int" else str))
-        vectors = self.bundle.item_vectors()[np.maximum(places, 0)]
+        vectors = self.bundle.item_vectors(np.maximum(places, 0))
         return [dict(vectors=(vector if place >= 0 else np.zeros_like(vector)).tolist(), known=bool(place >= 0))
                 for place, vector in zip(places, vectors)]

@@ -102,8 +102,7 @@ class Bundle:
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or withdrawn."""
-        places = self.all_positions(ids)
-        return np.where((places >= 0) & self.live[places], places, -1)
+        return self.both_positions(ids)[0]
 
     def history_positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions of items that count in histories: those of the tower; −1 for others.
@@ -111,8 +110,13 @@ class Bundle:
         Withdrawn items count, since what a user clicked says who the user is. Fresh ones do not: the tower has no
         vector of theirs that it could read in a history.
         """
+        return self.both_positions(ids)[1]
+
+    def both_positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`positions` and `history_positions` of ids [N], which are looked up once."""
         places = self.all_positions(ids)
-        return np.where(places < self.manifest["tower_items"], places, -1)
+        live = (places >= 0) & self.live[places]
+        return np.where(live, places, -1), np.where(places < self.manifest["tower_items"], places, -1)
 
     def all_positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions, withdrawn or not; −1 where unknown."""

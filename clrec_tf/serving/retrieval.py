@@ -46,7 +46,10 @@ class Retrieved:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """One user's search: history [L] positions (−1 unknown), sorted positions that must not come, those allowed."""
+    """One user's search.
+
+    history int64 [L]: positions of clicks, −1 where the tower does not know them; banned, allowed: sorted positions.
+    """
     options: SearchOptions
     history: np.ndarray
     banned: np.ndarray
@@ -88,9 +91,8 @@ class Retriever:
                  for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
         dtype = np.int64 if self.bundle.manifest["id_type"] == "int" else str
         ids = np.array(list(itertools.chain.from_iterable(lists)), dtype)
-        live = self.bundle.positions(ids)
         ends = np.cumsum([len(part) for part in lists])[:-1]
-        live, known = np.split(live, ends), np.split(self._tower_positions(ids, live), ends)
+        live, known = (np.split(found, ends) for found in self.bundle.both_positions(ids))
         plans = []
         for row, one in enumerate(options):
             seen, excluded, allowed = live[3 * row:3 * row + 3]
@@ -174,7 +176,7 @@ class Retriever:
 
     def _scored(self, vectors, plan):
         """The best of the allowed items for each of the vectors [K,d]."""
-        scores = vectors @ self.bundle.item_vectors()[plan.allowed].T
+        scores = vectors @ self.bundle.item_vectors(plan.allowed).T
         order = np.argsort(-scores, axis=1, kind="stable")[:, :plan.options.k]
         return plan.allowed[order], np.take_along_axis(scores, order, axis=1)
 
@@ -195,11 +197,6 @@ class Retriever:
         request_times = np.array([request.request_time or 0 for request in requests])
         count = max((plan.options.intents for plan in plans), default=self.intents)
         return self.bundle.user_intents(ids, times, request_times, dwell, count)
-
-    def _tower_positions(self, ids, live):
-        """Where the tower knows each of the ids; fresh items of an updated index it does not."""
-        del ids
-        return live
 
 
 def _groups(keys):
