@@ -18,6 +18,7 @@ from clrec_tf.benchmarks import losses
 from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import multi_queue
 from clrec_tf.benchmarks import prepare
+from clrec_tf.benchmarks import retrieval
 from clrec_tf.benchmarks import tfrs
 from clrec_tf.benchmarks import training
 from clrec_tf.benchmarks.children import quiet_about_functions
@@ -37,7 +38,9 @@ SUITES = {
     "prepare": prepare.run,
     "cluster": cluster.run,
     "multi_queue": multi_queue.run,
+    "retrieval": retrieval.run,
 }
+SHOWN_FIRST = ("ratios", "figures")
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
 
 
@@ -61,10 +64,11 @@ def benchmark(config: Config) -> dict:
     set_threads(config.train)
     quiet_about_functions()
     names = dict.fromkeys(part for name in config.benchmark.suite for part in INCLUDES.get(name, (name,)))
-    found = dict(ratios={}, versions=versions(), device=device())
+    found = dict(ratios={}, figures={}, versions=versions(), device=device())
     for name in names:
         figures = SUITES[name](config)
-        found["ratios"] |= figures.pop("ratios", {})
+        for kind in SHOWN_FIRST:
+            found[kind] |= figures.pop(kind, {})
         found[name] = figures
     return found
 
@@ -93,10 +97,11 @@ def main(config: Config):
     """Runs the command."""
     found = benchmark(config)
     for name, value in found.items():
-        show("" if name == "ratios" else name, value)
+        show("" if name in SHOWN_FIRST else name, value)
     if config.benchmark.json:
         save_json(config.benchmark.json, found)
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("benchmark", "paths", "model", "train", "cluster"), usage=__doc__)
+    command_line.run(main, usage=__doc__, uses=("benchmark", "paths", "model", "train", "cluster",
+                                                "export.target_recall"))

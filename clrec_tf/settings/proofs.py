@@ -14,7 +14,8 @@ class BenchmarkConfig(Section):
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
         "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes "
         "per sample and calls per second of a cluster of processes on this machine; Linux), multi_queue (Multi-CLRec's "
-        "loss beside bare matrix products, its steps beside CLRec's).")
+        "loss beside bare matrix products, its steps beside CLRec's), retrieval (nearest items among a tenth of "
+        "--benchmark_items and all: exact, ScaNN at --target_recall, updated, faiss if installed).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
