@@ -7,7 +7,7 @@ import pytest
 
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.serving import tuning
-from clrec_tf.serving.index import ExactIndex, load_index, save_index
+from clrec_tf.serving.index import ExactIndex, load_index, load_queries, save_index, save_queries
 from clrec_tf.serving.tuning import build_index, recall_at_k
 
 ITEMS, WIDTH, USERS = 25_000, 32, 200
@@ -49,6 +49,27 @@ def test_scann_reaches_the_recall_asked_for(clustered, scann_index):
     assert recall_at_k(scann_index, items, users, 50) == pytest.approx(np.mean(shares), abs=1e-3)
     np.testing.assert_allclose(scores, np.take_along_axis(users @ items.T, found, axis=1), atol=1e-5)
     assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_the_lowest_effort_that_suffices_is_found_with_few_measurements(clustered, scann_index, caplog):
+    items, users = clustered
+    for before, after in zip(tuning._EFFORTS, tuning._EFFORTS[1:]):
+        assert before[0] <= after[0] and before[1] <= after[1] and before != after
+    with caplog.at_level("INFO", logger="absl"):
+        again = tuning._cheapest(scann_index, items, users[:100], 50, 0.95)
+    assert again.parameters == scann_index.parameters and 1 <= len(caplog.records) <= 4  # of 15
+    efforts = [(max(1, round(share * 158)), reorder) for share, reorder in tuning._EFFORTS]
+    place = efforts.index((again.parameters["leaves_to_search"], again.parameters["reorder"]))
+    recalls = [recall_at_k(again.tuned(*effort), items, users[:100], 50) for effort in efforts[:place + 1]]
+    assert recalls[-1] >= 0.95 > max(recalls[:-1])
+
+
+def test_recall_counts_live_items_alone():
+    items = np.eye(4, dtype=np.float32)
+    users = np.array([[4, 3, 2, 1]], np.float32)
+    assert recall_at_k(ExactIndex(items), items, users, 2) == 1
+    # Of positions 1 to 3 the best are 1 and 2; found are 0, which does not count, and 1.
+    assert recall_at_k(ExactIndex(items), items, users, 2, np.array([False, True, True, True])) == 0.5
 
 
 def test_more_effort_finds_more(clustered, scann_index):
@@ -114,6 +135,7 @@ def test_a_saved_index_can_be_moved(kind, clustered, scann_index, tmp_path):
     shutil.move(folder, moved)
     before = {name: os.path.getmtime(os.path.join(moved, name)) for name in os.listdir(moved)}
     again, checkpoint_hash = load_index(moved)
+    np.testing.assert_array_equal(again.vectors, items)
     assert (again.kind, again.size, again.parameters, checkpoint_hash) == (kind, ITEMS, index.parameters, "abc")
     for found, expected in zip(again.search(users, 20), index.search(users, 20)):
         np.testing.assert_array_equal(found, expected)
@@ -122,6 +144,16 @@ def test_a_saved_index_can_be_moved(kind, clustered, scann_index, tmp_path):
         with open(os.path.join(moved, name), "rb") as file:
             assert str(tmp_path).encode() not in file.read(), name
         assert not name.endswith(".pkl")
+
+
+def test_users_are_kept_beside_an_index(tmp_path):
+    users = np.arange(6, dtype=np.float32).reshape(2, 3)
+    save_queries(str(tmp_path), users)
+    np.testing.assert_array_equal(load_queries(str(tmp_path)), users)
+    for content in (b"no array", None):
+        (tmp_path / "queries.npy").write_bytes(content) if content else (tmp_path / "queries.npy").unlink()
+        with pytest.raises(DataError, match="queries.npy, the vectors of held-out users .* cannot be read"):
+            load_queries(str(tmp_path))
 
 
 def test_a_damaged_index_is_an_error(tmp_path):
