@@ -3,7 +3,6 @@ import asyncio
 from typing import Callable, Optional
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
 import msgspec
 from starlette.exceptions import HTTPException
 
@@ -13,7 +12,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.service import description
 from clrec_tf.service.faults import NotFound, ServiceError, TooLarge, TooSlow, Unavailable
 from clrec_tf.service.metrics import Metrics
-from clrec_tf.service.page import PAGE, item_finder
+from clrec_tf.service.page import add_page
 from clrec_tf.service.predictor import Predictor
 from clrec_tf.service.versions import Versions
 
@@ -86,17 +85,7 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
     if settings.page:
-        find = item_finder()
-
-        @app.get("/", include_in_schema=False)
-        async def page() -> Response:
-            return HTMLResponse(PAGE.replace("{{model_name}}", settings.model_name))
-
-        @app.get(model + "/items", include_in_schema=False)
-        async def items(name: str, query: str = "", limit: int = 20) -> Response:
-            checked(name)
-            engine = versions.engine
-            return _json(await asyncio.to_thread(find, engine.bundle, query, max(1, min(limit, 100))))
+        add_page(app, settings, versions, checked, _json)
 
     app.add_exception_handler(UserError, _told)
     app.add_exception_handler(HTTPException, _no_such_page)
