@@ -5,18 +5,20 @@ from typing import Callable, Optional
 from fastapi import FastAPI, Request, Response
 import msgspec
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import clrec_tf
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.service import description
-from clrec_tf.service.faults import NotFound, ServiceError, TooLarge, TooSlow, Unavailable
+from clrec_tf.service.faults import Gone, NotFound, ServiceError, TooLarge, TooSlow, Unavailable
 from clrec_tf.service.metrics import Metrics
 from clrec_tf.service.page import add_page
 from clrec_tf.service.predictor import Predictor
 from clrec_tf.service.versions import Versions
 
 _JSON = "application/json"
+_MAX_ERROR = 1000  # characters of an error's text
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -31,13 +33,18 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
       metrics: shown at /metrics.
       ready: whether requests are welcome, as /readyz says.
     """
-    app = FastAPI(title="clrec_tf", version=clrec_tf.__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="clrec_tf", version=clrec_tf.__version__, docs_url=None, redoc_url=None,
+                  redirect_slashes=False)
     app.openapi = lambda: description.describe(app, settings)
     model, in_version = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 
     def checked(name):
         if name != settings.model_name:
             raise NotFound(f"there is no model {name!r}, the service has {settings.model_name!r} (--model_name)")
+
+    def get(path):
+        """Decorates what answers GET and HEAD."""
+        return lambda made: app.head(path, include_in_schema=False)(app.get(path)(made))
 
     @app.post(model + ":predict")
     async def predict(name: str, request: Request) -> Response:
@@ -50,36 +57,42 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
         return await answer(name, version, request)
 
     async def answer(name, version, request):
-        checked(name)
-        body = await _body(request, settings)
+        try:
+            checked(name)
+            body = await _body(request, settings)
+        except ServiceError as error:
+            metrics.answered("", error.status, 0.0)
+            raise
         client = request.client.host if request.client else ""
         return _json(await predictor.json(body, version, client))
 
-    @app.get(model)
+    @get(model)
     async def status(name: str) -> Response:
         """States of versions: the one served, and those refused with the reason."""
+        if name.endswith(":predict"):  # which has a path of its own, but not for GET
+            raise HTTPException(405, headers={"allow": "POST"})
         checked(name)
         return _json({"model_version_status": version_states(versions)})
 
-    @app.get(model + "/metadata")
+    @get(model + "/metadata")
     async def metadata(name: str) -> Response:
         """What is served: facts of the bundle, and the signatures."""
         checked(name)
         return _json(description.metadata(settings.model_name, versions.engine))
 
-    @app.get("/healthz")
+    @get("/healthz")
     async def health() -> Response:
         """200 while the process lives."""
         return _json({"status": "alive"})
 
-    @app.get("/readyz")
+    @get("/readyz")
     async def readiness() -> Response:
         """200 while requests are welcome."""
         if not ready():
             raise Unavailable("the service is about to end: send requests elsewhere")
         return _json({"status": "ready", "version": versions.engine.version})
 
-    @app.get("/metrics")
+    @get("/metrics")
     async def show_metrics() -> Response:
         """Metrics for Prometheus."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
@@ -97,7 +110,8 @@ def version_states(versions: Versions) -> list[dict]:
     """As TF Serving's GetModelStatus lists versions, the newest first."""
     served = versions.engine.version
     states = {served: ("AVAILABLE", "OK", "")} | {
-        number: ("END", "FAILED_PRECONDITION", text) for number, text in versions.refusals.items() if number != served}
+        number: ("END", "FAILED_PRECONDITION", text)
+        for number, text in list(versions.refusals.items()) if number != served}  # another thread may add to them
     return [dict(version=str(number), state=state, status=dict(error_code=code, error_message=text))
             for number, (state, code, text) in sorted(states.items(), reverse=True)]
 
@@ -118,6 +132,8 @@ async def _body(request: Request, settings: ServeConfig) -> bytes:
                 if size > settings.max_request_bytes:
                     refuse(f"{size} bytes and more")
                 parts.append(part)
+    except ClientDisconnect:
+        raise Gone("the client has gone before its request was there") from None
     except TimeoutError:
         raise TooSlow(f"the body did not arrive within {settings.read_timeout_s:g} s (--read_timeout_s)") from None
     return b"".join(parts)
@@ -128,7 +144,7 @@ def _json(value, status=200, headers: Optional[dict] = None) -> Response:
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    """The answer to a request that could not be served; the rest of its body is not read."""
+    """The answer to a request that could not be served. What its client still sends is read and forgotten."""
     del request
     if not isinstance(error, UserError):
         return _json({"error": "the service failed; its log has the details"}, 500)
@@ -136,9 +152,10 @@ async def _told(request: Request, error: Exception) -> Response:
     headers = {}
     if getattr(error, "retry_s", None):
         headers["retry-after"] = str(error.retry_s)
-    if isinstance(error, (TooLarge, TooSlow)):
+    if isinstance(error, TooSlow):
         headers["connection"] = "close"
-    return _json({"error": str(error)}, status, headers)
+    text = str(error)  # which may quote what was sent
+    return _json({"error": text if len(text) <= _MAX_ERROR else f"{text[:_MAX_ERROR]} …"}, status, headers)
 
 
 async def _no_such_page(request: Request, error: HTTPException) -> Response:

@@ -98,6 +98,8 @@ def parse(body: bytes, id_type: str, defaults: SearchOptions, limits: Limits) ->
     Raises:
       ServiceError, DataError: saying what is wrong where, and what is expected.
     """
+    if not body:
+        raise ServiceError('the body is empty: send JSON, such as {"signature_name": "retrieve", "instances": [...]}')
     head = _decoded(lambda: msgspec.json.decode(body, type=_Body), "the body")
     kind = INSTANCES.get(head.signature_name)
     if kind is None:

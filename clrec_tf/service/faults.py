@@ -26,6 +26,11 @@ class TooLarge(ServiceError):
     status = 413
 
 
+class Gone(ServiceError):
+    """The client closed the connection; nobody reads this."""
+    status = 499
+
+
 class TooMany(ServiceError):
     """One client has too many requests under way."""
     status = 429

@@ -8,18 +8,17 @@ import sys
 
 from absl import logging
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.service.app import make_app
 from clrec_tf.service.metrics import Metrics
 from clrec_tf.service.predictor import Predictor
+from clrec_tf.service.protocol import KEEP_ALIVE_S, protocol
 from clrec_tf.service.versions import Versions
 
 _SWITCH_S = 5e-4  # longest that a thread keeps Python's lock while another waits: 5 ms would be half of a good answer
 _ENDING_S = 30  # for requests under way when accepting has ended
-_KEEP_ALIVE_S = 75
 
 
 def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
@@ -33,9 +32,9 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     server = _Server(settings)
     app = make_app(settings, versions, predictor, metrics, ready=lambda: not server.draining)
     server.config = uvicorn.Config(
-        app, http=_protocol(settings.read_timeout_s), ws="none", loop="uvloop", lifespan="off", log_config=None,
-        access_log=False, server_header=False, date_header=False, limit_concurrency=settings.max_connections,
-        timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_ENDING_S, backlog=2048)
+        app, http=protocol(settings, lambda: server.draining), ws="none", loop="uvloop", lifespan="off",
+        log_config=None, access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_ENDING_S, backlog=2048)
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     versions.follow(settings.poll_s)
@@ -55,7 +54,7 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
         runner.run(run())
     versions.stop()
     predictor.close()
-    logging.info("ended; every accepted request was answered")
+    logging.info("ended at once" if server.force_exit else "ended; every accepted request was answered")
 
 
 class _Server(uvicorn.Server):
@@ -63,7 +62,11 @@ class _Server(uvicorn.Server):
 
     def __init__(self, settings: ServeConfig):
         super().__init__(uvicorn.Config(None, log_config=None))
-        self._drain_s, self.draining = settings.drain_s, False
+        self._drain_s, self.draining, self._loop = settings.drain_s, False, None
+
+    async def serve(self, sockets=None):
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
 
     def handle_exit(self, sig, frame):
         del frame
@@ -72,41 +75,10 @@ class _Server(uvicorn.Server):
             return
         self.draining = True
         logging.info("%s: not ready any more; accepting ends in %g s", signal.Signals(sig).name, self._drain_s)
-        loop = asyncio.get_event_loop_policy().get_event_loop()
-        loop.call_soon_threadsafe(loop.call_later, self._drain_s, self._stop)
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._drain_s, self._stop)
 
     def _stop(self):
         self.should_exit = True
-
-
-def _protocol(timeout_s):
-    """uvicorn's HTTP protocol that closes a connection whose headers take longer than this."""
-    class Protocol(HttpToolsProtocol):
-        """Timed from a request's first byte, or from the connection if none comes."""
-        late = None
-
-        def connection_made(self, transport):
-            super().connection_made(transport)
-            self.late = self.loop.call_later(timeout_s, transport.close)
-
-        def data_received(self, data):
-            if self.late is None and (self.cycle is None or self.cycle.response_complete):
-                self.late = self.loop.call_later(timeout_s, self.transport.close)
-            super().data_received(data)
-
-        def on_headers_complete(self):
-            self._in_time()
-            super().on_headers_complete()
-
-        def connection_lost(self, exc):
-            self._in_time()
-            super().connection_lost(exc)
-
-        def _in_time(self):
-            if self.late is not None:
-                self.late.cancel()
-                self.late = None
-    return Protocol
 
 
 def _listener(host, port):
