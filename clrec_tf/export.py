@@ -31,7 +31,8 @@ def export(config: Config) -> str:
     facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.model_config.max_history,
                           trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
-                         config.paths.export_dir or os.path.join(workdir, "export"), config.export, facts)
+                         config.paths.export_dir or os.path.join(workdir, "export"), config.export, facts,
+                         config.serve.model_name)
 
 
 def _held_out(config, data_dir, trained):

@@ -4,7 +4,7 @@ from importlib import metadata
 
 import clrec_tf
 
-PACKAGES = ("tensorflow", "tf-keras", "numpy", "scann", "polars")
+PACKAGES = ("tensorflow", "tf-keras", "numpy", "scann", "polars", "tensorflow-serving-api")
 
 
 def versions() -> dict[str, str]:

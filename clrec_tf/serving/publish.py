@@ -16,6 +16,7 @@ from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
 from clrec_tf.serving import bundle as bundle_lib
+from clrec_tf.serving import tf_serving
 from clrec_tf.serving.candidates import Candidates, encode_candidates
 from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
@@ -44,7 +45,7 @@ class TrainingFacts:
 
 
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
-                  config: ExportConfig, facts: TrainingFacts) -> str:
+                  config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec") -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -55,6 +56,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       export_dir: folder of versions.
       config: version, kind of index, recall demanded.
       facts: about the training run.
+      model_name: by which servers offer it.
 
     Returns:
       The version's folder.
@@ -62,6 +64,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     Raises:
       UserError: the version exists, the folder cannot be written, or a check of the bundle fails; nothing is left then.
     """
+    tf_serving.check_names(model_name, config.serving_base_path)
     folder = os.path.join(export_dir, str(_version(export_dir, config.export_version)))
     encoder = Encoder(model, facts.max_history)
     candidates = encode_candidates(encoder, catalogue)
@@ -75,6 +78,8 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         _write(temporary, model, candidates, schema, index, facts)
         save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
         measured = _measure(temporary, candidates, held_out, k, config.target_recall)
+        tf_serving.write_warmup(temporary, model_name, candidates, held_out)
+        measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
         bundle_lib.write_manifest(temporary, dict(
             version=int(os.path.basename(folder)), created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
@@ -84,6 +89,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
             index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=measured,
             run_config=facts.run_config))
         bundle_lib.load_bundle(temporary)
+        tf_serving.write_configs(export_dir, model_name, config.serving_base_path, f"export_dir={export_dir}")
     logging.info("published %s: %d items, %s index, %s", folder, len(candidates.items), index.kind, measured)
     return folder
 

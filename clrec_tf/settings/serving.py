@@ -34,6 +34,10 @@ class ExportConfig(Section):
                                    lower=0.0, upper=1.0)
     recall_k: int = setting(100, "Results k that this recall is measured over.", lower=1, upper=10_000)
     export_users: int = setting(1000, "Held-out users on whom export measures recall and parity.", lower=1)
+    serving_base_path: str = setting("", "Path of --export_dir as TensorFlow Serving sees it, for models.config, such "
+                                         "as /models/clrec in a container (default: the absolute --export_dir).")
+    scann_export_dir: str = setting("", "Folder for a second SavedModel of the same version that searches by ScaNN's "
+                                        "operations, for a TensorFlow Serving built with them (empty: none).")
 
 
 @dataclasses.dataclass(frozen=True)
