@@ -2,6 +2,7 @@
 
   python -m clrec_tf.benchmark --suite=training --json=speed.json
   python -m clrec_tf.benchmark --suite=tfrs,memory --data_dir=DATA
+  python -m clrec_tf.benchmark --suite=serve --workdir=BUNDLES
 
 Each ratio is of things that took turns in one process, so that what else the machine does meets all of them alike."""
 import os
@@ -19,6 +20,7 @@ from clrec_tf.benchmarks import memory
 from clrec_tf.benchmarks import multi_queue
 from clrec_tf.benchmarks import prepare
 from clrec_tf.benchmarks import retrieval
+from clrec_tf.benchmarks import serve
 from clrec_tf.benchmarks import tfrs
 from clrec_tf.benchmarks import training
 from clrec_tf.benchmarks.children import quiet_about_functions
@@ -28,7 +30,8 @@ from clrec_tf.errors import UserError
 from clrec_tf.training.threads import set_threads
 from clrec_tf.versions import versions
 
-# Each takes all settings and returns its figures, units in their names; those under "ratios" are shown first.
+# Each takes all settings and returns its figures, units in their names; those under "ratios" and "figures" are shown
+# first.
 SUITES = {
     "training": training.run,
     "losses": losses.run,
@@ -39,6 +42,7 @@ SUITES = {
     "cluster": cluster.run,
     "multi_queue": multi_queue.run,
     "retrieval": retrieval.run,
+    "serve": serve.run,
 }
 SHOWN_FIRST = ("ratios", "figures")
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
@@ -48,7 +52,7 @@ def benchmark(config: Config) -> dict:
     """Runs the suites of --suite.
 
     Returns:
-      `ratios` of all of them, `versions`, `device`, and each suite's own figures under its name.
+      `ratios` and `figures` of all of them, `versions`, `device`, and each suite's own figures under its name.
 
     Raises:
       UserError: there is none of a name, or --json cannot be written.
@@ -103,5 +107,5 @@ def main(config: Config):
 
 
 if __name__ == "__main__":
-    command_line.run(main, usage=__doc__, uses=("benchmark", "paths", "model", "train", "cluster",
+    command_line.run(main, usage=__doc__, uses=("benchmark", "paths", "model", "train", "cluster", "serve",
                                                 "export.target_recall"))

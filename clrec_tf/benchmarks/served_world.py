@@ -17,7 +17,9 @@ CLUSTERS, ITEMS_PER_CLUSTER = 3000, 20  # clusters at most, and items of one on 
 SIZE_POWER = 0.8  # sizes fall as rank^−0.8
 LOW_RANK, OFF_RANK = 24, 0.3  # dimensions that centres lie near, and how far from them
 SPREADS = (0.06, 0.14)  # standard deviation per dimension around a centre
-SHARES = (0.55, 0.27, 0.18)  # of a user's clusters in the user's clicks, the next click included
+# Of a user's clusters in the user's clicks, the next click included: one that a single vector can lie near, and enough
+# others for clicks of more than four intents.
+SHARES = (0.45, 0.17, 0.11, 0.08, 0.07, 0.05, 0.04, 0.03)
 WORLD_SEED, TRAINED, HELD_OUT, ASKING = 0, 1, 2, 3  # seeds of the world, and of users for different ends
 
 
@@ -26,7 +28,7 @@ class Users:
     """n users, all with histories of one length L.
 
     Attributes:
-      clusters: [n,3], each one's, by falling share; one may come twice.
+      clusters: [n,8], each one's, by falling share; one may come twice.
       history: [n,L] item ids.
       target: [n] item ids, the next click.
     """

@@ -42,23 +42,24 @@ MODELS = {1: ModelConfig(embedding_dim=DIM, max_history=HISTORY, use_features=Fa
                          residual=True, queue="cached")}
 TRAINING = TrainConfig(batch_size=256)
 STEPS, HELD_OUT_USERS = 300, 1000
-EXPORT = ExportConfig(recall_k=200, target_recall=0.95, export_users=HELD_OUT_USERS)
+EXPORT = ExportConfig(recall_k=200, target_recall=0.95, export_users=500)
 FACTS_FILE = "served_world.json"
 
 
-def published(config: Config, intents: int, folder: str) -> dict:
+def published(config: Config, intents: int, folder: str, steps: int = STEPS) -> dict:
     """Publishes a model in a folder, unless the same is there.
 
     Args:
       config: gives the number of items.
       intents: K of `MODELS`.
       folder: of this model's versions; made.
+      steps: of training.
 
     Returns:
       Seconds and losses of training, seconds of export, what the bundle measured, and how near users are to items.
     """
     world = ServedWorld(config.benchmark.benchmark_items, DIM)
-    asked = dict(items=world.items, intents=intents, model=dataclasses.asdict(MODELS[intents]), steps=STEPS,
+    asked = dict(items=world.items, intents=intents, model=dataclasses.asdict(MODELS[intents]), steps=steps,
                  batch=TRAINING.batch_size, export=dataclasses.asdict(EXPORT), format=bundle_lib.FORMAT_VERSION)
     path = os.path.join(folder, FACTS_FILE)
     if os.path.exists(path):
@@ -67,9 +68,9 @@ def published(config: Config, intents: int, folder: str) -> dict:
             logging.info("%s holds this model already", folder)
             return found
     started = time.perf_counter()
-    model, losses, counts = trained(world, MODELS[intents])
+    model, losses, counts = trained(world, MODELS[intents], steps)
     exporting = time.perf_counter()
-    facts = TrainingFacts("0" * 64, STEPS, HISTORY, {"generated": asked})
+    facts = TrainingFacts("0" * 64, steps, HISTORY, {"generated": asked})
     held_out = world.users(HELD_OUT_USERS, HISTORY, HELD_OUT)
     version = export_bundle(model, world.schema(), world.catalogue(counts), world.evaluation_set(held_out), folder,
                             EXPORT, facts)
@@ -83,7 +84,7 @@ def published(config: Config, intents: int, folder: str) -> dict:
     return found
 
 
-def trained(world: ServedWorld, settings: ModelConfig):
+def trained(world: ServedWorld, settings: ModelConfig, steps: int):
     """Trains with the library's own step.
 
     Returns:
@@ -96,12 +97,12 @@ def trained(world: ServedWorld, settings: ModelConfig):
     else:
         objective = build_multi_queue(settings.queue_kind, model, settings.queue_size // 2, runtime.local_variable,
                                       world.items + 1, settings.st_mode, settings.st_max_ratio)
-    optimizer = build_optimizer(TRAINING, STEPS)
+    optimizer = build_optimizer(TRAINING, steps)
     optimizer.build(model.trainable_variables)
     call = make_train_call(model, objective, optimizer, TRAINING.clip_norm, runtime)
-    users = world.users(STEPS * TRAINING.batch_size, HISTORY, TRAINED)
+    users = world.users(steps * TRAINING.batch_size, HISTORY, TRAINED)
     iterator = in_turn(batches(world, users, model.item_encoder.item_width))
-    part, losses = STEPS // 10, []
+    part, losses = steps // 10, []
     for _ in range(10):
         done = call(iterator, tf.constant(part, tf.int64))
         losses.append(round(float(done["loss"] / done["trained"]), 4))
@@ -122,7 +123,7 @@ def nearness(world: ServedWorld, bundle, users) -> dict[str, float]:
     """Whether retrieval with the bundle finds what users click: of `HELD_OUT` users, 100 items each.
 
     Returns:
-      `in_users_clusters`: share of the items that are of one of the user's three clusters; `next_cluster_found`: share
+      `in_users_clusters`: share of the items that are of one of the user's clusters; `next_cluster_found`: share
       of users with an item of the next click's cluster among theirs; `best_score`: mean cosine of the first item.
     """
     retriever = Retriever(bundle, SearchOptions(k=100, exclude_seen=True))

@@ -15,15 +15,18 @@ class BenchmarkConfig(Section):
         "needs --data_dir), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes "
         "per sample and calls per second of a cluster of processes on this machine; Linux), multi_queue (Multi-CLRec's "
         "loss beside bare matrix products, its steps beside CLRec's), retrieval (nearest items among a tenth of "
-        "--benchmark_items and all: exact, ScaNN at --target_recall, updated, faiss if installed).")
+        "--benchmark_items and all: exact, ScaNN at --target_recall, updated, faiss if installed), serve (the "
+        "retrieval service under load; its bundles stay in --workdir, if given).")
     json: str = setting("", "File for the figures as JSON, besides printing them.")
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
-    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, cluster "
-                                              "and multi_queue).", lower=1000)
+    benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, "
+                                              "cluster, multi_queue, retrieval and serve).", lower=1000)
     benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses, "
                                                                  "cluster, multi_queue).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
+    serve_seconds: float = setting(60.0, "Seconds of each run at 100 requests/s and of the overload (suite serve); "
+                                         "its other runs are shorter in proportion.", lower=0.5, upper=600.0)
 
 
 @dataclasses.dataclass(frozen=True)
