@@ -1,0 +1,72 @@
+"""Retrieves items for one user over gRPC, from TensorFlow Serving or from `python -m clrec_tf.serve --grpc_port=8500`.
+
+  python launch/clients/predict_grpc.py --server=127.0.0.1:8500 --history=item-3,item-14
+
+Needs the packages tensorflow and tensorflow-serving-api. The connection is not encrypted.
+"""
+import argparse
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, prediction_service_pb2_grpc
+
+# What is sent where nothing is known. Rows are filled up to one width, whatever a history's length: requests that the
+# server joins into a batch must be equally wide, and the model ignores these entries.
+PADDING = {"history": ("", -1), "exclude": ("", -1), "timestamps": 0, "request_time": 0, "dwell": -1}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", default="127.0.0.1:8500", help="host:port of gRPC")
+    parser.add_argument("--model_name", default="clrec")
+    parser.add_argument("--history", default="", help="comma-separated item ids, oldest first")
+    parser.add_argument("--k", type=int, default=10, help="items wanted")
+    parser.add_argument("--intents", type=int, default=1, help="intents searched, for a model with several")
+    parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
+    parser.add_argument("--width", type=int, default=50, help="width that histories are filled up or cut to")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds")
+    arguments = parser.parse_args()
+    with grpc.insecure_channel(arguments.server) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        try:
+            outputs = retrieve(stub, arguments)
+        except grpc.RpcError as error:
+            raise SystemExit(f"{arguments.server}: {error.code().name}: {error.details()}") from error
+    columns = ["scores"] + ["intents"] * ("intents" in outputs)
+    for item, *facts in zip(outputs["ids"][0], *(outputs[name][0] for name in columns)):
+        print(item.decode() if isinstance(item, bytes) else item, *facts, sep="\t")
+
+
+def retrieve(stub, arguments) -> dict:
+    """Arrays by output, with one row for the one user."""
+    asked = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    asked.model_spec.name = arguments.model_name
+    answer = stub.GetModelMetadata(asked, timeout=arguments.timeout).metadata["signature_def"]
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    answer.Unpack(signatures)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = arguments.model_name, "retrieve"
+    for name, info in signatures.signature_def["retrieve"].inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value(name, tf.as_dtype(info.dtype), arguments)))
+    response = stub.Predict(request, timeout=arguments.timeout)
+    return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+
+
+def value(name, dtype, arguments):
+    """The input `name` of the signature, for one user."""
+    if name in ("k", "intents"):
+        return np.array([getattr(arguments, name)], np.int32)
+    padding = PADDING[name]
+    if isinstance(padding, tuple):
+        padding = padding[dtype != tf.string]
+    width = () if name == "request_time" else (arguments.width,)
+    values = np.full((1, *width), padding, object if dtype == tf.string else dtype.as_numpy_dtype)
+    if name == "history" or name == "exclude" and arguments.exclude_seen:
+        items = [item for item in arguments.history.split(",") if item][-arguments.width:]
+        values[0, :len(items)] = items if dtype == tf.string else np.array(items, np.int64)
+    return values
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Retrieves items for one user over HTTP, from TensorFlow Serving or from `python -m clrec_tf.serve`.
+
+  python launch/clients/predict_rest.py --server=http://127.0.0.1:8501 --history=item-3,item-14
+
+Needs nothing but Python.
+"""
+import argparse
+import json
+import urllib.error
+import urllib.request
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", default="http://127.0.0.1:8501")
+    parser.add_argument("--model_name", default="clrec")
+    parser.add_argument("--history", default="", help="comma-separated item ids, oldest first")
+    parser.add_argument("--k", type=int, default=10, help="items wanted")
+    parser.add_argument("--intents", type=int, default=1, help="intents searched, for a model with several")
+    parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
+    parser.add_argument("--width", type=int, default=50, help="width that histories are filled up or cut to")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds")
+    arguments = parser.parse_args()
+    model = f"{arguments.server}/v1/models/{arguments.model_name}"
+    try:
+        metadata = call(f"{model}/metadata", None, arguments.timeout)["metadata"]
+        body = {"signature_name": "retrieve", "instances": [instance(metadata, arguments)]}
+        answer, = call(f"{model}:predict", body, arguments.timeout)["predictions"]
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"{error.url}: {error.code}: {error.read().decode(errors='replace')}") from error
+    except OSError as error:
+        raise SystemExit(f"{arguments.server}: {error}") from error
+    columns = ["ids", "scores"] + ["intents"] * ("intents" in answer)
+    for facts in zip(*(answer[name] for name in columns)):
+        print(*facts, sep="\t")
+
+
+def call(url, body, timeout):
+    """The JSON that a GET, or with a body a POST, is answered with."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        return json.load(response)
+
+
+def instance(metadata, arguments):
+    """One user as the server wants it. TensorFlow Serving demands every input; what is unknown is said to be."""
+    history = [item for item in arguments.history.split(",") if item][-arguments.width:]
+    if "signature_def" not in metadata:  # clrec_tf.serve, which needs no padding and only what is known
+        several = {"intents": arguments.intents} if metadata["bundle"]["intents"] > 1 else {}
+        ids = list(map(int, history)) if metadata["bundle"]["id_type"] == "int" else history
+        return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several
+    inputs = metadata["signature_def"]["signature_def"]["retrieve"]["inputs"]
+    text = inputs["history"]["dtype"] == "DT_STRING"
+    # One width whatever a history's length: what the server joins into a batch must be equally wide.
+    filled = lambda values, padding: values + [padding] * (arguments.width - len(values))
+    ids, padding = (history, "") if text else (list(map(int, history)), -1)
+    values = {"history": filled(ids, padding), "exclude": filled(ids if arguments.exclude_seen else [], padding),
+              "timestamps": filled([], 0), "request_time": 0, "dwell": filled([], -1), "k": arguments.k,
+              "intents": arguments.intents}
+    return {name: values[name] for name in inputs}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The gRPC door, over a real channel to a real bundle's signatures."""
+import asyncio
+import pathlib
+import subprocess
+import sys
+import threading
+import types
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+import uvloop
+
+from clrec_tf.config import ServeConfig
+from clrec_tf.errors import UserError
+from clrec_tf.service import grpc_door
+from tests import exported
+
+CLIENT = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_grpc.py"
+LARGEST = 20_000
+Code = grpc.StatusCode
+
+
+class SavedModelPredictor:
+    """Answers by the SavedModel itself; raises the next of `errors`; `seen` are (version, client) of the calls."""
+
+    def __init__(self):
+        self.errors, self.seen = [], []
+
+    async def arrays(self, signature, inputs, version="", client=""):
+        self.seen.append((version, client))
+        await asyncio.sleep(0)
+        if self.errors:
+            raise self.errors.pop()
+        function = exported.loaded(exported.MULTI).tower.signatures.get(signature)
+        if function is None:
+            raise UserError(f"there is no signature {signature}")
+        return {name: value.numpy() for name, value in function(
+            **{name: tf.constant(value) for name, value in inputs.items()}).items()}
+
+
+@pytest.fixture(scope="module", params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def door(request):
+    """(channel, predictor, port) of a door that listens in a thread of its own."""
+    predictor, ready = SavedModelPredictor(), threading.Event()
+    engine = types.SimpleNamespace(version=3, bundle=exported.loaded(exported.MULTI))
+    state = types.SimpleNamespace(port=None, stop=None)
+
+    async def listen():
+        state.loop, state.stop = asyncio.get_running_loop(), asyncio.Event()
+        settings = ServeConfig(grpc_port=0, max_request_bytes=LARGEST)
+        async with grpc_door.listening(settings, predictor, types.SimpleNamespace(engine=engine)) as state.port:
+            ready.set()
+            await state.stop.wait()
+
+    def run():
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(listen())
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(20)
+    with grpc.insecure_channel(f"127.0.0.1:{state.port}") as channel:
+        yield channel, predictor, state.port
+    state.loop.call_soon_threadsafe(state.stop.set)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def arguments(users=2):
+    ids = np.array([[exported.original_id(exported.MULTI, number) for number in (3, 14, 15)]] * users)
+    return dict(history=ids, timestamps=np.full(ids.shape, exported.NOW - 60), dwell=np.full(ids.shape, 9),
+                request_time=np.full(users, exported.NOW), intents=np.arange(1, users + 1, dtype=np.int32),
+                k=np.full(users, 5, np.int32), exclude=ids[:, :1])
+
+
+def request(inputs, signature="", name="clrec", version=None, outputs=()):
+    message = predict_pb2.PredictRequest(output_filter=outputs)
+    message.model_spec.name, message.model_spec.signature_name = name, signature
+    if version is not None:
+        message.model_spec.version.value = version
+    for key, value in inputs.items():
+        message.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+    return message
+
+
+def predict(door, *args, **options):
+    return prediction_service_pb2_grpc.PredictionServiceStub(door[0]).Predict(request(*args, **options), timeout=20)
+
+
+def refused(door, code, words, *args, **options):
+    with pytest.raises(grpc.RpcError, match=words) as error:
+        predict(door, *args, **options)
+    assert error.value.code() is code
+    return error.value
+
+
+def test_answers_are_those_of_the_saved_model(door):
+    tower, inputs = exported.loaded(exported.MULTI).tower, arguments()
+    searching = ("k", "exclude")
+    for signature, given in (("retrieve", inputs), ("encode_items", {"ids": inputs["history"][0]}),
+                             ("", {name: value for name, value in inputs.items() if name not in searching})):
+        response = predict(door, given, signature, version=3)
+        name = signature or "serving_default"
+        expected = tower.signatures[name](**{name: tf.constant(value) for name, value in given.items()})
+        assert set(response.outputs) == set(expected)
+        for output, value in expected.items():
+            np.testing.assert_array_equal(tf.make_ndarray(response.outputs[output]), value)
+        spec = response.model_spec
+        assert (spec.name, spec.version.value, spec.signature_name) == ("clrec", 3, name)
+    assert door[1].seen[-1] == ("3", "127.0.0.1")
+    predict(door, inputs, "retrieve")
+    assert door[1].seen[-1] == ("", "127.0.0.1")  # any version
+    assert list(predict(door, inputs, "retrieve", outputs=["ids"]).outputs) == ["ids"]
+
+
+def test_what_is_not_there_is_not_found(door):
+    refused(door, Code.NOT_FOUND, "model 'other' is not served, 'clrec' is", {}, name="other")
+    refused(door, Code.NOT_FOUND, "version 2 is not served, version 3 is", {}, version=2)
+    refused(door, Code.NOT_FOUND, "version 0 is not served", {}, version=0)
+    refused(door, Code.INVALID_ARGUMENT, "there is no signature other", {}, "other")
+    refused(door, Code.INVALID_ARGUMENT, "output_filter names score; retrieve gives", arguments(), "retrieve",
+            outputs=["score", "ids"])
+    labelled = request({})
+    labelled.model_spec.version_label = "stable"
+    with pytest.raises(grpc.RpcError, match="there are no labels"):
+        prediction_service_pb2_grpc.PredictionServiceStub(door[0]).Predict(labelled)
+
+
+@pytest.mark.parametrize("status, code", [
+    (None, Code.INVALID_ARGUMENT), (400, Code.INVALID_ARGUMENT), (404, Code.NOT_FOUND), (413, Code.INVALID_ARGUMENT),
+    (429, Code.RESOURCE_EXHAUSTED), (500, Code.INTERNAL), (503, Code.UNAVAILABLE), (504, Code.DEADLINE_EXCEEDED)])
+def test_errors_keep_their_words_and_get_a_code(door, status, code):
+    error = UserError("--k=0: ätwas is wröng")
+    if status:
+        error.status = status
+    if status == 503:
+        error.retry_s = 1.5
+    door[1].errors.append(error)
+    found = refused(door, code, "--k=0: ätwas is wröng", arguments(), "retrieve")
+    assert dict(found.trailing_metadata()).get("grpc-retry-pushback-ms") == ("1500" if status == 503 else None)
+
+
+def test_a_defect_is_not_shown_and_a_long_error_is_cut(door):
+    door[1].errors.append(RuntimeError("secret path"))
+    found = refused(door, Code.INTERNAL, "the service failed; its log says more", arguments(), "retrieve")
+    assert "secret" not in found.details()
+    door[1].errors.append(UserError("long " * 10_000))
+    assert len(refused(door, Code.INVALID_ARGUMENT, "long", arguments(), "retrieve").details()) == 2000
+    assert predict(door, arguments(), "retrieve").outputs  # and it goes on
+
+
+def test_messages_and_shapes_have_a_limit(door):
+    refused(door, Code.RESOURCE_EXHAUSTED, "larger than max", {"history": np.zeros(LARGEST, np.int64)})
+    for sizes, words in (([1000, 1000, 1000], "product is at most 20000"), ([-1], "give sizes"), ([5], "is no tensor")):
+        message = request({"history": np.zeros((1, 2), np.int64)})  # few bytes, that stand for many
+        del message.inputs["history"].tensor_shape.dim[:]
+        for size in sizes:
+            message.inputs["history"].tensor_shape.dim.add(size=size)
+        with pytest.raises(grpc.RpcError, match=words) as error:
+            prediction_service_pb2_grpc.PredictionServiceStub(door[0]).Predict(message)
+        assert error.value.code() is Code.INVALID_ARGUMENT
+
+
+def test_metadata_and_status(door):
+    message = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    message.model_spec.name = "clrec"
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(door[0])
+    response = stub.GetModelMetadata(message)
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    response.metadata["signature_def"].Unpack(signatures)
+    assert sorted(signatures.signature_def) == ["encode_items", "retrieve", "serving_default"]
+    assert set(signatures.signature_def["retrieve"].inputs) == set(arguments())
+    assert response.model_spec.version.value == 3
+    message.metadata_field.append("other")
+    with pytest.raises(grpc.RpcError, match="there is only signature_def"):
+        stub.GetModelMetadata(message)
+    asked = get_model_status_pb2.GetModelStatusRequest()
+    asked.model_spec.name = "clrec"
+    state, = model_service_pb2_grpc.ModelServiceStub(door[0]).GetModelStatus(asked).model_version_status
+    assert (state.version, state.state, state.status.error_code) == (3, state.AVAILABLE, 0)
+    asked.model_spec.name = "other"
+    with pytest.raises(grpc.RpcError, match="is not served"):
+        model_service_pb2_grpc.ModelServiceStub(door[0]).GetModelStatus(asked)
+
+
+def test_a_taken_port_is_an_error(door):
+    async def listen():
+        async with grpc_door.listening(ServeConfig(grpc_port=door[2]), door[1], None):
+            pass
+    with pytest.raises(UserError, match=f"--grpc_port={door[2]}: nobody can listen there"):
+        asyncio.run(listen())
