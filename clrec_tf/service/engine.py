@@ -41,11 +41,11 @@ class Engine:
         return self._retriever.defaults
 
     def warm_up(self) -> None:
-        """Runs batches of usual sizes, so that no request waits for what is done only once."""
+        """Runs batches of usual sizes, so that no request waits for what is done only once; raises what fails."""
         known, options = self.bundle.item_ids[:50].tolist(), self.defaults
         for size in _WARM_BATCHES:
-            self([Job(RETRIEVE, UserRequest(None, known), options)] * size)
-        self([Job(ITEMS, item=known[0]), Job(RETRIEVE, UserRequest(None, []), SearchOptions(allow=known[:1]))])
+            self._run([Job(RETRIEVE, UserRequest(None, known), options)] * size)
+        self._run([Job(ITEMS, item=known[0]), Job(RETRIEVE, UserRequest(None, []), SearchOptions(allow=known[:1]))])
 
     def __call__(self, jobs: Sequence[Job]) -> list:
         """An answer per job: a dict for JSON, or a `UserError`."""

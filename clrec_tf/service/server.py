@@ -1,7 +1,6 @@
 """The life of the service: listening, telling that it is ready, and an end that finishes what was accepted."""
 import asyncio
 import contextlib
-import gc
 import signal
 import socket
 import sys
@@ -38,9 +37,6 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     versions.follow(settings.poll_s)
-    # What was loaded stays: the collector need not walk through it again and again.
-    gc.collect()
-    gc.freeze()
 
     async def run():
         async with _grpc(settings, predictor, versions) as grpc_port:

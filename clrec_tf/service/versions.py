@@ -1,5 +1,6 @@
 """Which version is served: the newest complete one, or the one asked for, followed while the service runs."""
 import dataclasses
+import gc
 import os
 import threading
 import time
@@ -16,7 +17,8 @@ PIN_FILE = "serve_version"
 
 @dataclasses.dataclass(frozen=True)
 class _Seen:
-    """A version folder as it was looked at: a folder that was made anew under the same number is another one."""
+    """A version folder as it was looked at: one that was made anew under the same number is another; 0, 0: not there.
+    """
     number: int
     inode: int
     changed: int
@@ -43,6 +45,8 @@ class Versions:
         self._served: Optional[_Seen] = None
         self._stop, self._look_now = threading.Event(), threading.Event()
         self._thread = None
+        self._complaint = ""  # of the latest look, said once
+        self._replaced = False  # whether the latest look left an old engine behind
         self.engine: Optional[Engine] = None
         self.refusals: dict[int, str] = {}  # by version, why it is not served
         self._refused_as: set[_Seen] = set()
@@ -53,6 +57,9 @@ class Versions:
         Raises:
           DataError: there is none.
         """
+        # What is loaded by now stays, versions go: the collector need not walk through modules to find a version.
+        gc.collect()
+        gc.freeze()
         pinned = self._pinned()
         if pinned:
             self._swap(pinned)
@@ -89,27 +96,43 @@ class Versions:
         self._look_now.set()
 
     def look(self) -> None:
-        """Swaps to the version that is to be served now, if it is another one and sound."""
+        """Swaps to the version that is to be served now, if it is another one and sound.
+
+        That is the one asked for; or the newest that was not refused, none if the folder is gone or emptied.
+        """
+        if self._replaced:  # its last requests are done: tensors hang in cycles that only the collector finds
+            self._replaced = False
+            gc.collect()
         try:
-            number = self._pinned() or max(complete_versions(self._export_dir), default=0)
-            if not number:  # the folder is gone, or emptied: what is in memory serves on
-                return
-            seen = self._seen(number)
-            if seen is not None and seen != self._served and seen not in self._refused_as:
-                self._swap(number)
-        except UserError as error:
-            logging.error("served is still version %d: %s", self.engine.version, error)
-        except Exception:  # pylint: disable=broad-except  (the next look may find better)
-            logging.exception("looking for versions in %s failed; served is still version %d", self._export_dir,
-                              self.engine.version)
+            pinned = self._pinned()
+            for number in [pinned] if pinned else reversed(complete_versions(self._export_dir)):
+                seen = self._seen(number)
+                if seen not in self._refused_as and (pinned or seen.changed):
+                    if seen != self._served:
+                        self._swap(number)
+                    break
+            self._forget_refusals(pinned)
+            self._complaint = ""
+        except Exception as error:  # pylint: disable=broad-except  (the next look may find better)
+            if str(error) != self._complaint:
+                logging.error("served is still version %d: %s", self.engine.version, error,
+                              exc_info=not isinstance(error, UserError))
+            self._complaint = str(error)
+
+    def _forget_refusals(self, pinned):
+        """Of versions that are gone and that nobody asks for."""
+        for number in list(self.refusals):
+            if number != pinned and not self._seen(number).changed:
+                self.refusals.pop(number)
 
     def _swap(self, number):
         seen, started = self._seen(number), time.perf_counter()
         try:
-            if seen is None:
+            if not seen.changed:
                 raise DataError(f"version {number} is asked for, and {self._export_dir} has no complete one of that "
                                 f"number, it has {complete_versions(self._export_dir)}")
             engine = self._make(load_bundle(os.path.join(self._export_dir, str(number))))
+            engine.version = number  # the folder's, also where one was copied under another number
             engine.warm_up()
         except Exception as error:
             self._refuse(number, seen, error)
@@ -117,6 +140,7 @@ class Versions:
                 raise
             raise DataError(f"version {number} cannot be served ({type(error).__name__}: {error}): export again"
                             ) from error
+        self._replaced = self.engine is not None
         self._served, self.engine = seen, engine
         self.refusals.pop(number, None)
         self._swapped(engine)
@@ -124,8 +148,7 @@ class Versions:
                      time.perf_counter() - started, engine.bundle.index.size, engine.bundle.manifest["index"]["kind"])
 
     def _refuse(self, number, seen, error):
-        if seen is not None:
-            self._refused_as.add(seen)
+        self._refused_as.add(seen)
         self.refusals[number] = str(error)
         self._refused()
         logging.error("version %d is refused: %s", number, error)
@@ -134,7 +157,7 @@ class Versions:
         try:
             found = os.stat(os.path.join(self._export_dir, str(number), MANIFEST_FILE))
         except OSError:
-            return None
+            return _Seen(number, 0, 0)
         return _Seen(number, found.st_ino, found.st_mtime_ns)
 
     def _pinned(self):
@@ -147,6 +170,6 @@ class Versions:
             return self._wanted
         except (OSError, UnicodeError) as error:
             raise DataError(f"{path} cannot be read ({error}): write the number of a version, or remove it") from error
-        if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        if not (text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 2**31):
             raise DataError(f"{path} holds {text[:40]!r}: write the number of a version, or remove the file")
         return int(text)
