@@ -39,7 +39,7 @@ def add_page(app: FastAPI, settings: ServeConfig, versions: Versions, checked: C
     # One thread: whatever people type, the service's own work waits for one search at most.
     thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="items")
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Response:
         return HTMLResponse(page_for(settings, versions.engine.defaults), headers=HEADERS)
 
