@@ -244,8 +244,9 @@ def test_a_killed_update_leaves_no_version_and_the_next_one_tidies_up(export_dir
 
 
 def test_the_command_itself_and_retrieval_after_it(export_dir, capsys):
-    def retrieved():
-        retrieve.main(Config(paths=Paths(export_dir=str(export_dir)), retrieve=RetrieveConfig(history=f"{C},{B}", k=5)))
+    def retrieved(*more):
+        settings = RetrieveConfig(history=",".join((C, B, *more)), k=5)
+        retrieve.main(Config(paths=Paths(export_dir=str(export_dir)), retrieve=settings))
         return json.loads(capsys.readouterr().out)
     first = retrieved()["ids"]
     vector = exported.loaded("string").item_vectors(exported.loaded("string").positions(np.array(first[:1])))[0]
@@ -258,3 +259,4 @@ def test_the_command_itself_and_retrieval_after_it(export_dir, capsys):
     after = retrieved()
     assert set(after["ids"][:2]) == {first[0], "new"} and after["ids"][2:] == first[2:]
     assert after["titles"][after["ids"].index("new")] == "Neu"
+    assert retrieved("new") == after | {"unknown": ["new"]}  # the tower has no vector of it
