@@ -98,7 +98,9 @@ class MicroBatcher:
         try:
             answers = self._run([job for entry in batch for job in entry.jobs])
         except BaseException as error:  # pylint: disable=broad-except  (or nobody would ever be answered)
-            answers = error
+            # Neither may end the event loop, nor does a future take the latter.
+            answers = error if isinstance(error, Exception) and not isinstance(error, StopIteration) else (
+                RuntimeError(f"a batch ended with {error!r}"))
         loop.call_soon_threadsafe(self._finish, loop, batch, answers, time.perf_counter() - started)
 
     def _finish(self, loop, batch, answers, seconds):
