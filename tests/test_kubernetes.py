@@ -1,4 +1,5 @@
 """The manifests build, fit Kubernetes's schemas, start one cluster and are locked down. No controller runs here."""
+import dataclasses
 import os
 import re
 import subprocess
@@ -6,6 +7,8 @@ import sys
 
 import pytest
 
+from clrec_tf.config import Paths, ServeConfig
+from clrec_tf.serving.tf_serving import BATCHING_FILE, MODELS_FILE
 from tests import kubernetes_manifests as manifests
 
 
@@ -134,3 +137,51 @@ def test_the_image_holds_what_the_pods_run_and_writes_to_mounts_only():
     assert re.search(r"^USER 10001:10001$", text, re.MULTILINE) and "-c constraints.txt" in text
     for image in re.findall(r"^(?:FROM|ARG BASE=)\s*(\S+)", text, re.MULTILINE):
         assert not manifests.REGISTRY.match(image)
+
+
+def test_tensorflow_serving_reads_what_an_export_writes_and_is_locked_down():
+    yaml = pytest.importorskip("yaml")
+    objects = list(yaml.safe_load_all((manifests.FOLDER / "tf_serving.yaml").read_text(encoding="utf-8")))
+    for version in manifests.VERSIONS:
+        assert not manifests.core_problems(objects, version)
+    deployment, service = objects
+    pod = deployment["spec"]["template"]["spec"]
+    container, = pod["containers"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert mounts["/models/clrec"]["readOnly"] and set(mounts) == {"/models/clrec", "/tmp"}
+    assert {f"--model_config_file=/models/clrec/{MODELS_FILE}", "--enable_batching=true",
+            f"--batching_parameters_file=/models/clrec/{BATCHING_FILE}"} <= set(container["args"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {f"--port={ports['grpc']}", f"--rest_api_port={ports['rest']}"} <= set(container["args"])
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(8500, "grpc"), (8501, "rest")]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"] == labels
+    assert container["readinessProbe"]["httpGet"] == {"path": "/v1/models/clrec/metadata", "port": "rest"}
+    problems = manifests.security_problems(manifests.Role("serving", deployment, ""))
+    assert problems == ["serving: writes to {'/tmp'}"]  # and not to /data, as the pods of a run do
+
+
+def test_the_retrieval_service_is_told_when_to_be_sent_requests_and_given_time_to_end():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install -c constraints.txt -e '.[test]'")
+    objects = list(yaml.safe_load_all((manifests.FOLDER / "retrieval_service.yaml").read_text(encoding="utf-8")))
+    for version in manifests.VERSIONS:
+        assert not manifests.core_problems(objects, version)
+    deployment, service = objects
+    pod = deployment["spec"]["template"]["spec"]
+    container, = pod["containers"]
+    assert container["command"] == ["python", "-m", "clrec_tf.serve"]
+    flags = dict(argument.removeprefix("--").split("=") for argument in container["args"])
+    named = {field.name for section in (ServeConfig, Paths) for field in dataclasses.fields(section)}
+    assert set(flags) <= named and flags["host"] == "0.0.0.0"
+    ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+    assert (ports["rest"], ports["grpc"]) == (flags["port"], flags["grpc_port"])
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    # Not ready is noticed before accepting ends, and requests under way have time.
+    probe = container["readinessProbe"]
+    assert probe["httpGet"]["path"] == "/readyz" and container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert probe["periodSeconds"] * probe.get("failureThreshold", 3) < float(flags["drain_s"])
+    assert pod["terminationGracePeriodSeconds"] > float(flags["drain_s"]) + 30
+    assert {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]} == {
+        "/models/clrec": True, "/tmp": False}
+    assert manifests.security_problems(manifests.Role("serving", deployment, "")) == ["serving: writes to {'/tmp'}"]
