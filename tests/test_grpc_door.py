@@ -38,8 +38,11 @@ class SavedModelPredictor:
         function = exported.loaded(exported.MULTI).tower.signatures.get(signature)
         if function is None:
             raise UserError(f"there is no signature {signature}")
-        return {name: value.numpy() for name, value in function(
-            **{name: tf.constant(value) for name, value in inputs.items()}).items()}
+        try:
+            outputs = function(**{name: tf.constant(value) for name, value in inputs.items()})
+        except tf.errors.InvalidArgumentError as error:
+            raise UserError(error.message) from error
+        return {name: value.numpy() for name, value in outputs.items()}
 
 
 @pytest.fixture(scope="module", params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -127,6 +130,30 @@ def test_what_is_not_there_is_not_found(door):
     labelled.model_spec.version_label = "stable"
     with pytest.raises(grpc.RpcError, match="there are no labels"):
         prediction_service_pb2_grpc.PredictionServiceStub(door[0]).Predict(labelled)
+
+
+def client(port, *flags):
+    return subprocess.run([sys.executable, str(CLIENT), f"--server=127.0.0.1:{port}", "--width=6", *flags],
+                          capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_client_retrieves_what_the_signature_does_and_names_what_is_wrong(door):
+    ids = [exported.original_id(exported.MULTI, number) for number in (3, 14)]
+    history = "--history=" + ",".join(map(str, ids))
+    finished = client(door[2], history, "--k=4", "--intents=3", "--exclude_seen")
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    rows = [line.split("\t") for line in finished.stdout.splitlines()]
+    pad = lambda values, padding: np.array([values + [padding] * (6 - len(values))])
+    expected = exported.loaded(exported.MULTI).tower.signatures["retrieve"](**{
+        name: tf.constant(value) for name, value in dict(
+            history=pad(ids, -1), exclude=pad(ids, -1), timestamps=pad([], 0), request_time=np.zeros(1, np.int64),
+            dwell=pad([], -1), k=np.full(1, 4, np.int32), intents=np.full(1, 3, np.int32)).items()})
+    assert [int(row[0]) for row in rows] == expected["ids"].numpy()[0].tolist()
+    np.testing.assert_allclose([float(row[1]) for row in rows], expected["scores"][0], atol=1e-6)
+    assert [int(row[2]) for row in rows] == expected["intents"].numpy()[0].tolist()
+    assert not set(ids) & {int(row[0]) for row in rows} and len(rows) == 4
+    wrong = client(door[2], "--k=0")
+    assert wrong.returncode == 1 and "k must be at least 1" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
 @pytest.mark.parametrize("status, code", [
