@@ -45,7 +45,7 @@ def test_scann_reaches_the_recall_asked_for(clustered, scann_index):
     found, scores = scann_index.search(users, 50)
     shares = [len(set(near) & set(best)) / 50 for near, best in zip(found, truth)]
     assert np.mean(shares[:100]) >= 0.95  # the users it was tuned on
-    assert np.mean(shares[100:]) >= 0.93  # others
+    assert np.mean(shares[100:]) >= 0.95  # others
     assert recall_at_k(scann_index, items, users, 50) == pytest.approx(np.mean(shares), abs=1e-3)
     np.testing.assert_allclose(scores, np.take_along_axis(users @ items.T, found, axis=1), atol=1e-5)
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -60,8 +60,11 @@ def test_the_lowest_effort_that_suffices_is_found_with_few_measurements(clustere
     assert again.parameters == scann_index.parameters and 1 <= len(caplog.records) <= 4  # of 15
     efforts = [(max(1, round(share * 158)), reorder) for share, reorder in tuning._EFFORTS]
     place = efforts.index((again.parameters["leaves_to_search"], again.parameters["reorder"]))
-    recalls = [recall_at_k(again.tuned(*effort), items, users[:100], 50) for effort in efforts[:place + 1]]
-    assert recalls[-1] >= 0.95 > max(recalls[:-1])
+    truth = exact(items, users[:100], 50)
+    for effort, enough in ((efforts[place], True), (efforts[place - 1], False)):
+        found = again.tuned(*effort).search(users[:100], 50)[0]
+        shares = np.array([len(set(near) & set(best)) / 50 for near, best in zip(found, truth)])
+        assert (shares.mean() - 2 * shares.std() / 10 >= 0.95) == enough
 
 
 def test_recall_counts_live_items_alone():

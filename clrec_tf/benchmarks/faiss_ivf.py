@@ -30,9 +30,9 @@ class FaissIvf:
         index.add(vectors)
         return cls(index, lists)
 
-    def tuned(self, vectors, queries, k: int, target_recall: float) -> "FaissIvf":
-        """The same index with the fewest parts searched that reach a recall."""
-        worst = worst_scores(vectors, queries, k)
+    def tuned(self, vectors, queries, k: int, target_recall: float, worst=None) -> "FaissIvf":
+        """The same index with the fewest parts searched that reach a recall; `worst` as for `recall_at_k`."""
+        worst = worst_scores(vectors, queries, k) if worst is None else worst
 
         def reached(probes):
             return recall_at_k(FaissIvf(self._index, self.lists, probes), vectors, queries, k, worst=worst) >= (

@@ -17,11 +17,12 @@ from clrec_tf.config import Config
 from clrec_tf.serving.index import ExactIndex
 from clrec_tf.serving.tuning import build_index
 from clrec_tf.serving.tuning import recall_at_k
+from clrec_tf.serving.tuning import worst_scores
 from clrec_tf.serving.updated_index import UpdatedIndex
 
 DIM, K = 64, 200
 BATCHES = {1: 100, 256: 8}  # queries at once: calls of each contender in each round
-USERS = 512  # to tune on, and as many others to measure on
+USERS = 1024  # to tune on, and as many others to measure on
 CHANGED = 0.01  # share of the items that is fresh, and that is withdrawn, in the updated index
 _LONGEST = 2.0  # seconds of one contender in one round
 
@@ -72,12 +73,13 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
     except ImportError as error:
         logging.info("faiss is not here to be compared with (%s): pip install faiss-cpu adds it", error)
     else:
-        reached = recall_at_k(contenders["scann"], drawn.items, tuning, k)
-        contenders["faiss_ivf"] = contenders["faiss_ivf"].tuned(drawn.items, tuning, k, reached)
+        worst = worst_scores(drawn.items, tuning, k)
+        reached = recall_at_k(contenders["scann"], drawn.items, tuning, k, worst=worst)
+        contenders["faiss_ivf"] = contenders["faiss_ivf"].tuned(drawn.items, tuning, k, reached, worst)
     milliseconds = _take_turns(contenders, users, k, rounds)
-    found = {}
+    found, worst = {}, worst_scores(drawn.items, users, k)
     for name, index in contenders.items():
-        of = (everything, users, k, live) if name == "updated" else (drawn.items, users, k)
+        of = (everything, users, k, live) if name == "updated" else (drawn.items, users, k, None, worst)
         times = {f"batch_{batch}": milliseconds[name, batch] for batch in BATCHES}
         found[name] = dict(recall_at_200=round(recall_at_k(index, *of), 4), build_s=built[name],
                            settings=_settings(index), **times)

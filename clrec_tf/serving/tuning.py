@@ -16,6 +16,7 @@ _SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 # to reach .95 with 10⁶, the ninth with 10⁵.
 _EFFORTS = ((1 / 100, 3), (3 / 200, 4), (1 / 50, 4), (3 / 100, 4), (1 / 20, 4), (3 / 40, 4), (3 / 40, 6), (1 / 10, 6),
             (3 / 20, 6), (1 / 5, 6), (1 / 5, 8), (3 / 10, 8), (1 / 2, 12), (1, 16), (1, 32))
+_SURE = 2  # standard errors
 _SAME = 1e-6  # part of a score that two computations of it may differ by
 
 
@@ -31,15 +32,20 @@ def recall_at_k(index, item_vectors: np.ndarray, queries: np.ndarray, k: int, li
       live: bool [V], items that may be found (None: all). Others do not count.
       worst: `worst_scores` of the same, if it is known.
     """
+    return float(np.mean(_recalls(index, item_vectors, queries, k, live, worst)))
+
+
+def _recalls(index, item_vectors, queries, k, live=None, worst=None):
+    """[N], `recall_at_k` of each query."""
     live = np.ones(len(item_vectors), bool) if live is None else live
     worst = worst_scores(item_vectors[live], queries, k) if worst is None else worst
     found, _ = index.search(queries, k)
-    hits = 0
-    for query, positions, bound in zip(queries, found, worst):
+    hits = np.zeros(len(queries))
+    for row, (query, positions, bound) in enumerate(zip(queries, found, worst)):
         positions = np.unique(positions[positions >= 0])
         positions = positions[live[positions]]
-        hits += np.count_nonzero(item_vectors[positions] @ query >= bound - _SAME * max(1, abs(bound)))
-    return hits / (k * len(queries))
+        hits[row] = np.count_nonzero(item_vectors[positions] @ query >= bound - _SAME * max(1, abs(bound)))
+    return hits / k
 
 
 def worst_scores(item_vectors: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
@@ -68,21 +74,26 @@ def build_index(kind: str, vectors: np.ndarray, queries: np.ndarray, k: int, tar
         raise UserError(f"--index=scann needs at least {_SMALLEST_SCANN} items, the catalogue has {size}: use "
                         "--index=exact")
     index = ScannIndex.build(vectors, round(math.sqrt(size)), spherical=normalized)
-    return _cheapest(index, vectors, queries, k, target_recall)
+    return cheapest(index, vectors, queries, k, target_recall)
 
 
-def _cheapest(index: ScannIndex, vectors, queries, k, target_recall) -> ScannIndex:
-    """The index with the lowest of `_EFFORTS` that reaches the target, found by halving."""
+def cheapest(index: ScannIndex, vectors, queries, k, target_recall) -> ScannIndex:
+    """The index with the lowest of `_EFFORTS` that reaches the target, found by halving.
+
+    It must be reached by `_SURE` standard errors more, so that other users have it too; but for the highest effort.
+    """
     leaves, worst = index.parameters["leaves"], worst_scores(vectors, queries, k)
     low, high, best, recall = 0, len(_EFFORTS), None, 0.0
     while low < high:
         middle = (low + high) // 2
         share, reorder = _EFFORTS[middle]
         tried = index.tuned(max(1, round(share * leaves)), reorder)
-        recall = recall_at_k(tried, vectors, queries, k, worst=worst)
-        logging.info("ScaNN, %d of %d leaves, %d candidates re-scored: recall@%d %.4f against exact search",
-                     tried.parameters["leaves_to_search"], leaves, min(len(vectors), reorder * k), k, recall)
-        if recall >= target_recall:
+        recalls = _recalls(tried, vectors, queries, k, worst=worst)
+        recall, error = float(recalls.mean()), float(recalls.std() / math.sqrt(len(recalls)))
+        logging.info("ScaNN, %d of %d leaves, %d candidates re-scored: recall@%d %.4f ± %.4f against exact search",
+                     tried.parameters["leaves_to_search"], leaves, min(len(vectors), reorder * k), k, recall, error)
+        needed = target_recall + (_SURE * error if middle < len(_EFFORTS) - 1 else 0)
+        if recall >= needed:
             best, high = tried, middle
         else:
             low = middle + 1
