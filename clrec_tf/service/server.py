@@ -17,6 +17,7 @@ from clrec_tf.service.protocol import KEEP_ALIVE_S, protocol
 from clrec_tf.service.versions import Versions
 
 _SWITCH_S = 5e-4  # longest that a thread keeps Python's lock while another waits: 5 ms would be half of a good answer
+_BACKLOG = 2048  # connections that wait to be accepted
 _ENDING_S = 30  # for requests under way when accepting has ended
 
 
@@ -33,7 +34,7 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     server.config = uvicorn.Config(
         app, http=protocol(settings, lambda: server.draining), ws="none", loop="uvloop", lifespan="off",
         log_config=None, access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_ENDING_S, backlog=2048)
+        timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG)
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     versions.follow(settings.poll_s)
@@ -84,6 +85,7 @@ def _listener(host, port):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # before the log says so: who reads it may come at once
         return listener
     except OSError as error:
         raise UserError(f"--host={host} --port={port} cannot be listened at ({error.strerror or error}): give another, "

@@ -135,11 +135,12 @@ class Versions:
             engine.version = number  # the folder's, also where one was copied under another number
             engine.warm_up()
         except Exception as error:
-            self._refuse(number, seen, error)
-            if isinstance(error, UserError):
+            told = error if isinstance(error, UserError) else DataError(
+                f"version {number} cannot be served ({type(error).__name__}: {error}): export again")
+            self._refuse(number, seen, told)
+            if told is error:
                 raise
-            raise DataError(f"version {number} cannot be served ({type(error).__name__}: {error}): export again"
-                            ) from error
+            raise told from error
         self._replaced = self.engine is not None
         self._served, self.engine = seen, engine
         self.refusals.pop(number, None)
