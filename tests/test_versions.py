@@ -303,12 +303,12 @@ def end_under_load(service):
             except ConnectionRefusedError:
                 return count
             with contextlib.closing(connection):
-                head = f"POST {PREDICT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(REQUEST)}\r\n\r\n".encode()
+                head = (f"POST {PREDICT} HTTP/1.1\r\nconnection: close\r\n"
+                        f"content-length: {len(REQUEST)}\r\n\r\n").encode()
                 try:
                     connection.sendall(head + REQUEST[:number])
                     time.sleep(0.02)
                     connection.sendall(REQUEST[number:])
-                    connection.shutdown(1)
                     text = read_all(connection)
                 except OSError:
                     continue

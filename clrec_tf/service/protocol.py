@@ -57,6 +57,12 @@ def protocol(settings: ServeConfig, draining: Callable[[], bool]) -> type:
                 self._unset_keepalive_if_required()
                 self.timeout_keep_alive_task = self.loop.call_later(KEEP_ALIVE_S, self.timeout_keep_alive_handler)
 
+        def eof_received(self):
+            if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+                self.cycle.keep_alive = False  # nothing more will be asked, but the answer may be waited for
+                return True
+            return super().eof_received()
+
         def send_400_response(self, msg):
             self._refuse(400, "this is no HTTP/1.1 request, or its body is not as its headers say")
 
