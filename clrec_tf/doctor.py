@@ -51,6 +51,15 @@ def _scann():
     return "search"
 
 
+def _serving_api():
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+    request = predict_pb2.PredictRequest()
+    request.inputs["history"].CopyFrom(tf.make_tensor_proto([[3]], tf.int64))
+    assert tf.make_ndarray(predict_pb2.PredictRequest.FromString(request.SerializeToString()).inputs["history"]) == 3
+    return "PredictRequest"
+
+
 def _polars():
     import polars as pl
     assert pl.DataFrame({"a": [1, 1, 2]}).group_by("a").len()["len"].sum() == 3
@@ -65,7 +74,8 @@ def _matplotlib():
 
 
 CHECKS = {"tensorflow": _tensorflow, "tf-keras": _keras, "tensorflow-recommenders": _recommenders,
-          "tensorflow-io": _io, "scann": _scann, "polars": _polars, "matplotlib": _matplotlib}
+          "tensorflow-io": _io, "scann": _scann, "tensorflow-serving-api": _serving_api,
+          "polars": _polars, "matplotlib": _matplotlib}
 
 
 def diagnose() -> dict[str, tuple[str, str, bool]]:

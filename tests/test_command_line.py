@@ -20,6 +20,8 @@ def command(module, *arguments, **kwargs):
     ("evaluate", "--filter_seen  [True]", "--learning_rate  ["),
     ("export", "--target_recall  [0.95]", "--learning_rate  ["),
     ("retrieve", "--exclude_seen  [False]", "--learning_rate  ["),
+    ("serve", "--max_wait_ms  [50]", "--learning_rate  ["),
+    ("update_index", "--withdraw  []", "--learning_rate  ["),
 ])
 def test_help_explains_the_flags_of_the_command(module, own, other):
     result = command(module, "--help")
