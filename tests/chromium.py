@@ -1,5 +1,6 @@
 """A page in headless Chromium, driven through a pipe by the DevTools protocol: what a person sees, and does."""
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -83,12 +84,11 @@ class Page:
 @contextlib.contextmanager
 def page():
     """Yields a `Page` of a browser of its own."""
-    into, commands = os.pipe()
-    answers, out = os.pipe()
+    (into, commands), (answers, out) = _pipe(), _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         # Chromium reads commands from descriptor 3 and writes answers to 4.
         browser = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{into} 4>&{out}', "sh", PROGRAM, *_FLAGS, f"--user-data-dir={profile}"],
+            ["bash", "-c", f'exec "$@" 3<&{into} 4>&{out}', "bash", PROGRAM, *_FLAGS, f"--user-data-dir={profile}"],
             pass_fds=(into, out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(into)
         os.close(out)
@@ -99,6 +99,15 @@ def page():
         finally:
             browser.kill()
             browser.wait()
+
+
+def _pipe():
+    """A pipe whose descriptors are none of those that the browser is to have."""
+    ends = os.pipe()
+    moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
+    for end in ends:
+        os.close(end)
+    return moved
 
 
 def _until_zero(stream):

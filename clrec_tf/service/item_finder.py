@@ -71,7 +71,7 @@ class ItemFinder:
 
 
 def known_items(bundle: Bundle, ids: list[str]) -> dict:
-    """Of ids as typed: `items`, each with `id`, `title` (None: it has none) and `known`, whether it counts in a history."""
+    """Of ids as typed: `items`, each with `id`, `title` or None, and `known`, whether it counts in a history."""
     places = _places(bundle, ids)
     entries = [dict(id=item, title=None, known=False) for item in ids]
     for row, place in enumerate(places):
