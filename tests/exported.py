@@ -79,6 +79,15 @@ def bundle_folder(kind: str) -> str:
 
 
 @functools.cache
+def scann_folder(kind: str) -> str:
+    """Folder of a version that searches by ScaNN's operations, and misses nothing; read only."""
+    scratch = tempfile.TemporaryDirectory()
+    atexit.register(scratch.cleanup)
+    world(kind).export(f"{scratch.name}/stock", scann_export_dir=f"{scratch.name}/scann", target_recall=1.0)
+    return f"{scratch.name}/scann/1"
+
+
+@functools.cache
 def loaded(kind: str) -> Bundle:
     """The same, loaded."""
     return load_bundle(bundle_folder(kind))

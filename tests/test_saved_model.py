@@ -1,6 +1,7 @@
 """The exported query tower: equal to the live model, indifferent to padding, and free of anything but stock ops."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -16,7 +17,7 @@ from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.models.build import build_model
 from clrec_tf.serving.candidates import encode_candidates
 from clrec_tf.serving.graph_checks import foreign_ops
-from clrec_tf.serving.saved_model import MAX_RETRIEVED, UserTower
+from clrec_tf.serving.saved_model import MAX_RETRIEVED, TowerParts, UserTower
 from tests import exported
 
 PAD = {"int": -1, "string": ""}
@@ -141,15 +142,16 @@ def test_a_history_without_known_items_is_the_zero_vector_and_retrieves_the_most
     np.testing.assert_array_equal(scores, np.zeros((3, 4)))
 
 
-def test_an_empty_history_is_zero_even_where_the_encoder_has_biases(tmp_path):
+def test_an_empty_history_is_zero_even_where_the_encoder_has_biases():
     world = exported.world("int")
     model = build_model(ModelConfig(embedding_dim=8, max_history=exported.HISTORY, head_aggregation="mean_mlp"),
                         world.schema)
     for variable in model.user_encoder.variables:
         variable.assign(variable + 0.1)
     candidates = encode_candidates(Encoder(model, exported.HISTORY), world.catalogue)
-    (tmp_path / "ids.txt").write_text("".join(f"{item}\n" for item in candidates.original_ids))
-    tower = UserTower(model, candidates, "int", exported.HISTORY, str(tmp_path / "ids.txt"), "c" * 64)
+    parts = TowerParts(model, candidates, "int", exported.HISTORY, "c" * 64)
+    with parts.ids_file() as ids_file:
+        tower = UserTower(parts, ids_file)
     users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64))[0].numpy()[:, 0]
     assert not users[0].any() and np.linalg.norm(users[1]) == pytest.approx(1, abs=1e-6)
 
@@ -274,3 +276,8 @@ def test_every_signature_runs_in_the_cpp_loader_with_the_same_result(runner):
             np.testing.assert_allclose(served, np.tile(value.numpy().ravel(), 2), atol=1e-6)  # two users, alike
         assert lines["encode_items.known"] == "\t".join(["1"] * 2)
         assert str(item) not in lines["retrieve.ids"].split("\t")  # it is excluded
+    command = [runner, exported.scann_folder("int"), "1007"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    # A stock runtime loads the model that needs ScaNN, and fails to run it: so what only loads proves nothing.
+    assert finished.returncode == 3 and re.search("cannot run retrieve: .*Op type not registered 'Scann>",
+                                                  finished.stderr)

@@ -2,7 +2,6 @@
 import dataclasses
 import datetime
 import os
-import tempfile
 
 from absl import logging
 import numpy as np
@@ -16,13 +15,13 @@ from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
 from clrec_tf.serving import bundle as bundle_lib
-from clrec_tf.serving import tf_serving
+from clrec_tf.serving import scann_model, tf_serving
 from clrec_tf.serving.candidates import Candidates, encode_candidates
 from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
-from clrec_tf.serving.saved_model import UserTower
+from clrec_tf.serving.saved_model import TowerParts, UserTower
 from clrec_tf.serving.tuning import build_index, recall_at_k
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
@@ -65,7 +64,10 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       UserError: the version exists, the folder cannot be written, or a check of the bundle fails; nothing is left then.
     """
     tf_serving.check_names(model_name, config.serving_base_path)
-    folder = os.path.join(export_dir, str(_version(export_dir, config.export_version)))
+    version = _version(export_dir, config.export_version)
+    if config.scann_export_dir:
+        scann_model.check_place(config, export_dir, version, schema.num_items)
+    folder = os.path.join(export_dir, str(version))
     encoder = Encoder(model, facts.max_history)
     candidates = encode_candidates(encoder, catalogue)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
@@ -74,14 +76,15 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     k = min(config.recall_k, len(candidates.items))
     index = build_index(config.index, candidates.compared, queries, k, config.target_recall,
                         model.similarity == "cosine")
+    parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash)
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
-        _write(temporary, model, candidates, schema, index, facts)
+        _write(temporary, parts, index)
         save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
         measured = _measure(temporary, candidates, held_out, k, config.target_recall)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out)
         measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
         bundle_lib.write_manifest(temporary, dict(
-            version=int(os.path.basename(folder)), created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
             items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
             max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
@@ -89,6 +92,8 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
             index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=measured,
             run_config=facts.run_config))
         bundle_lib.load_bundle(temporary)
+        if config.scann_export_dir:
+            scann_model.export_scann(parts, held_out, config, version, model_name)
         tf_serving.write_configs(export_dir, model_name, config.serving_base_path, f"export_dir={export_dir}")
     logging.info("published %s: %d items, %s index, %s", folder, len(candidates.items), index.kind, measured)
     return folder
@@ -107,17 +112,15 @@ def _version(export_dir, wanted):
     return wanted or max(taken, default=0) + 1
 
 
-def _write(folder, model, candidates: Candidates, schema, index, facts):
+def _write(folder, parts: TowerParts, index):
     """Everything but the manifest."""
-    with tempfile.TemporaryDirectory() as scratch:
-        ids_file = os.path.join(scratch, "item_ids.txt")
-        with open(ids_file, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{item}\n" for item in candidates.original_ids)
-        UserTower(model, candidates, schema.id_type, facts.max_history, ids_file, facts.checkpoint_hash).save(folder)
+    candidates = parts.candidates
+    with parts.ids_file() as ids_file:
+        UserTower(parts, ids_file).save(folder)
     np.save(os.path.join(folder, bundle_lib.IDS_FILE), candidates.original_ids, allow_pickle=False)
     if candidates.titles is not None:
         save_json(os.path.join(folder, bundle_lib.TITLES_FILE), candidates.titles.tolist())
-    save_index(os.path.join(folder, bundle_lib.INDEX_FOLDER), index, facts.checkpoint_hash)
+    save_index(os.path.join(folder, bundle_lib.INDEX_FOLDER), index, parts.checkpoint_hash)
 
 
 def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_recall) -> dict:

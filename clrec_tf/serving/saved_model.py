@@ -26,6 +26,12 @@ Every input has the users first, since servers that join requests into one batch
 scalars. So k and K are one number per user. Outputs are as wide as the largest of them; what a row does not use of it
 is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0.
 """
+import contextlib
+import dataclasses
+import os
+import tempfile
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,28 +46,51 @@ _UNKNOWN_DWELL = -1
 _SAME = 1e-6  # part of a vector's norm that two computations of it may differ by
 
 
-class UserTower(tf.Module):
-    """The query tower f and exact search over the catalogue.
+@dataclasses.dataclass(frozen=True)
+class TowerParts:
+    """What a tower is made of.
 
-    Args:
+    Attributes:
       model: a `CLRec` or of its interface; what its query tower reads is shared, not copied.
       candidates: the encoded catalogue.
       id_type: "int" or "string", of original ids.
       max_history: T, most recent known clicks used.
-      ids_file: text file with one original id per line in the candidates' order; becomes an asset.
       checkpoint_hash: of the checkpoint the model was restored from; stays readable in the loaded model.
     """
+    model: Any
+    candidates: Candidates
+    id_type: str
+    max_history: int
+    checkpoint_hash: str
 
-    def __init__(self, model, candidates: Candidates, id_type: str, max_history: int, ids_file: str,
-                 checkpoint_hash: str):
+    @contextlib.contextmanager
+    def ids_file(self):
+        """Yields the name of a text file with one original id per line, in the candidates' order."""
+        with tempfile.TemporaryDirectory() as scratch:
+            path = os.path.join(scratch, "item_ids.txt")
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{item}\n" for item in self.candidates.original_ids)
+            yield path
+
+
+class UserTower(tf.Module):
+    """The query tower f and exact search over the catalogue.
+
+    Args:
+      parts: see there.
+      ids_file: of the parts; must exist until `save` has made an asset of it.
+    """
+
+    def __init__(self, parts: TowerParts, ids_file: str):
         super().__init__(name="user_tower")
+        model, candidates = parts.model, parts.candidates
         # A method, not the model: what is tracked is saved, and the item tables must stay behind.
         self._user_intents = model.user_intents
         self.encoder_variables = model.query_variables
         self.uses_time, self.uses_dwell, self.num_intents = model.uses_time, model.uses_dwell, model.num_intents
-        self.max_history, self.id_type = max_history, id_type
-        self.id_dtype = tf.int64 if id_type == "int" else tf.string
-        self.checkpoint_hash = tf.Variable(checkpoint_hash, trainable=False, name="checkpoint_hash")
+        self.max_history, self.id_type = parts.max_history, parts.id_type
+        self.id_dtype = tf.int64 if self.id_type == "int" else tf.string
+        self.checkpoint_hash = tf.Variable(parts.checkpoint_hash, trainable=False, name="checkpoint_hash")
         self.items = tf.Variable(candidates.items, trainable=False, name="items")
         # ⟨f, g⟩ times the scale is what φ compares: 1/|g| for the cosine, which saves a second matrix. There is one
         # only where histories read something else than candidates.
