@@ -3,6 +3,7 @@ import contextlib
 import dataclasses
 import math
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ class ServedBundle:
     def __init__(self, export_dir: str, settings: ServeConfig):
         settings = dataclasses.replace(settings, host=ServeConfig.host, port=0, drain_s=0.0)
         given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-        self._command = [sys.executable, "-m", "clrec_tf.serve", f"--export_dir={export_dir}",
+        self._command = [*bound_to_us(), sys.executable, "-m", "clrec_tf.serve", f"--export_dir={export_dir}",
                          *(f"--{name}={value}" for name, value in given.items() if value != getattr(ServeConfig, name))]
         self._base, self.port = "", 0
         self._messages = self._process = None
@@ -104,6 +105,12 @@ class ServedBundle:
 
     def __exit__(self, *error):
         self.close()
+
+
+def bound_to_us() -> list[str]:
+    """How a command is started that ends with this process, however that ends; nothing where there is no such tool."""
+    tool = shutil.which("setpriv")  # of util-linux
+    return [tool, "--pdeathsig", "TERM"] if tool else []
 
 
 class Memory:
