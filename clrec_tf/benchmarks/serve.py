@@ -50,8 +50,8 @@ def run(config: Config) -> dict:
       `serve_capacity_per_s_K…`: see `capacity`;
       `served_vs_offered_10x_overload`: requests answered with 200 over requests offered, where 1,000/s are offered, or
       three times the capacity where that is more; of the two models the worse;
-      `served_vs_capacity_10x_overload`: the same requests per second over the capacity, of the two models the worse. The
-      first says what clients see, and is small where far too much is offered, however good the server; the second
+      `served_vs_capacity_10x_overload`: the same requests per second over the capacity, of the two models the worse.
+      The first says what clients see, and is small where far too much is offered, however good the server; the second
       whether a server that is asked for too much keeps doing what it can. Above 1: its batches are fuller then.
     """
     world = ServedWorld(config.benchmark.benchmark_items, DIM)
