@@ -1,8 +1,8 @@
 """A second SavedModel, whose `retrieve` searches by ScaNN's operations: for servers that were built with them.
 
 It has the signatures of the first (see `saved_model`) and answers alike, but for what the approximate search misses. A
-stock server loads it and cannot run `retrieve` ("Op type not registered"), which its warm-up requests bring to light. So
-it lies in a folder of its own, and `needs.json` says there what it needs. Nothing in it names a path.
+stock server loads it but cannot run `retrieve` ("Op type not registered"), which the warm-up requests bring to light.
+So it lies in a folder of its own, and `needs.json` says there what it needs. Nothing in it names a path.
 """
 import math
 import os
