@@ -85,4 +85,4 @@ def test_doctor_finds_every_package_in_order_and_leaves_no_files_behind(tmp_path
     result = command("doctor", env={**os.environ, "TMPDIR": str(tmp_path)})
     assert result.returncode == 0, result.stdout
     assert os.listdir(tmp_path) == []
-    assert result.stdout.count("ok  ") == 7 and "FAIL" not in result.stdout
+    assert result.stdout.count("ok  ") == 8 and "FAIL" not in result.stdout
