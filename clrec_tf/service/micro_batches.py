@@ -43,7 +43,7 @@ class MicroBatcher:
         self._max_wait_s, self._timeout_s = max_wait_s, timeout_s
         self._waiting = collections.deque()
         self._running = 0  # jobs of the batch under way
-        self._job_seconds = 0.0
+        self._begun, self._job_seconds = 0.0, 0.0  # of the batch under way; smoothed, of one job
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "batches")
         self.waiting_jobs = 0
 
@@ -54,7 +54,7 @@ class MicroBatcher:
           Unavailable: too many jobs wait.
           Late: no answer in time.
         """
-        self._admit(len(jobs))
+        self.admit(len(jobs))
         loop, came = asyncio.get_running_loop(), time.perf_counter()
         entry = _Waiting(jobs, loop.create_future(), came, came + self._timeout_s)
         self._waiting.append(entry)
@@ -67,7 +67,8 @@ class MicroBatcher:
             raise Late(f"no answer within {self._timeout_s:g} s (--timeout_ms): the service has too much to do; try "
                        "again later, or with fewer instances", 1) from None
 
-    def _admit(self, count):
+    def admit(self, count: int) -> None:
+        """Raises Unavailable if a request of so many jobs would be refused now."""
         ahead = self.waiting_jobs + self._running
         wait = ahead * self._job_seconds
         # A request that would be alone is always tried, however many jobs it brings.
@@ -90,6 +91,7 @@ class MicroBatcher:
             self._running += len(entry.jobs)
             batch.append(entry)
         if batch:
+            self._begun = now
             self._thread.submit(self._work, loop, batch)
 
     def _work(self, loop, batch):
@@ -106,7 +108,8 @@ class MicroBatcher:
     def _finish(self, loop, batch, answers, seconds):
         self._observe("batch", seconds)
         self._observe("jobs", self._running)
-        share = seconds / self._running
+        # With the time until the event loop comes to it, which is what others wait for where the loop is busy too.
+        share = (time.perf_counter() - self._begun) / self._running
         self._job_seconds = share if not self._job_seconds else (
             (1 - _SMOOTHING) * self._job_seconds + _SMOOTHING * share)
         self._running, start = 0, 0

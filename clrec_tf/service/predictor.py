@@ -36,6 +36,7 @@ class Predictor:
     async def json(self, body: bytes, version: str, client: str) -> dict:
         """A JSON body -> an object for JSON. Raises `UserError` with a status, 400 if it has none."""
         with self._answering(version, client) as (engine, tell):
+            self._batches.admit(1)  # before it costs anything: refusing must be cheap when there is too much to do
             work = bodies.parse(body, engine.id_type, engine.defaults, self._limits(engine))
             tell(work.signature)
             answers = await self._answers(engine, work)

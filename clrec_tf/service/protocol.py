@@ -1,4 +1,5 @@
 """Connections of the HTTP door: uvicorn's protocol, within bounds of time, size and number, and with JSON errors."""
+import collections
 import logging
 from typing import Callable
 
@@ -22,6 +23,10 @@ def protocol(settings: ServeConfig, draining: Callable[[], bool]) -> type:
         """Timed from a request's first byte, or from the connection if none comes."""
         late = unread = head_bytes = None
         refused = False
+
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.unanswered = collections.deque()  # several where requests are pipelined
 
         def connection_made(self, transport):
             super().connection_made(transport)
@@ -47,7 +52,10 @@ def protocol(settings: ServeConfig, draining: Callable[[], bool]) -> type:
         def on_headers_complete(self):
             self._in_time()
             super().on_headers_complete()
-            if draining() and self.cycle is not None:
+            while self.unanswered and self.unanswered[0].response_complete:
+                self.unanswered.popleft()
+            self.unanswered.append(self.cycle)
+            if draining():
                 self.cycle.keep_alive = False
 
         def on_message_complete(self):
@@ -81,6 +89,8 @@ def protocol(settings: ServeConfig, draining: Callable[[], bool]) -> type:
 
         def connection_lost(self, exc):
             self._in_time()
+            for cycle in self.unanswered:  # uvicorn tells only the latest, and the others would write
+                cycle.disconnected = True
             super().connection_lost(exc)
 
         def _refuse(self, status, text):
