@@ -17,6 +17,7 @@ def describe(app, settings: ServeConfig) -> dict:
     _, schemas = msgspec.json.schema_components(tuple(bodies.INSTANCES.values()), ref_template=_REF)
     components = found.setdefault("components", {}).setdefault("schemas", {})
     components.clear()  # FastAPI's own shapes of errors are not ours
+    _bound(schemas, settings)
     components |= schemas | {
         "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
         "Prediction": {"type": "object", "additionalProperties": True}}
@@ -24,10 +25,13 @@ def describe(app, settings: ServeConfig) -> dict:
         for operation in methods.values():
             responses = operation["responses"]
             responses.pop("422", None)
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] == "name":
+                    parameter["schema"] = {"type": "string", "enum": [settings.model_name]}
             error = {"content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
             if path.endswith(":predict"):
                 operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {
-                    "oneOf": [_body(signature, kind, settings) for signature, kind in bodies.INSTANCES.items()]}}}}
+                    "anyOf": [_body(signature, kind, settings) for signature, kind in bodies.INSTANCES.items()]}}}}
                 responses["200"] = {"description": "predictions, one per instance; or outputs, for inputs", "content": {
                     "application/json": {"schema": {"type": "object", "properties": {
                         "predictions": {"type": "array", "items": {"$ref": _REF.format(name="Prediction")}},
@@ -35,9 +39,15 @@ def describe(app, settings: ServeConfig) -> dict:
                 for status, text in _STATUS.items():
                     responses[str(status)] = {"description": text} | error
             elif "{name}" in path:
-                responses["404"] = {"description": _STATUS[404]} | error
+                for status in (404, 503):
+                    responses[str(status)] = {"description": _STATUS[status]} | error
             elif path == "/readyz":
                 responses["503"] = {"description": "The service is about to end."} | error
+            elif path == "/metrics":
+                responses["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+            for status in {"429", "503"} & set(responses):
+                responses[status]["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description":
+                                                                "seconds, where trying again may help"}}
     app.openapi_schema = found
     return found
 
@@ -54,6 +64,18 @@ _STATUS = {
 }
 
 
+def _bound(schemas, settings):
+    """Puts the limits of this service into the entries of users."""
+    limits = {"k": {"maximum": settings.max_k}} | {
+        name: {"maxItems": settings.max_listed} for name in ("history", "exclude", "allow")}
+    for kind in (bodies.User, bodies.RetrieveUser):
+        entries = schemas[kind.__name__]["properties"]
+        for name in limits.keys() & entries.keys():
+            for one in entries[name].get("anyOf", [entries[name]]):
+                if one["type"] in ("integer", "array"):
+                    one.update(limits[name])
+
+
 def _body(signature, kind, settings):
     users = {"type": "array", "minItems": 1, "maxItems": settings.max_instances,
              "items": {"$ref": _REF.format(name=kind.__name__)}}
@@ -62,9 +84,10 @@ def _body(signature, kind, settings):
     shared = {"type": "object", "additionalProperties": False}
     named = {"signature_name": name}
     required = [] if signature == bodies.USERS else ["signature_name"]
+    nothing = {"type": "null"}
     return {"oneOf": [
-        shared | {"properties": named | {"instances": users}, "required": required + ["instances"]},
-        shared | {"properties": named | {"inputs": {
+        shared | {"properties": named | {"instances": users, "inputs": nothing}, "required": required + ["instances"]},
+        shared | {"properties": named | {"instances": nothing, "inputs": {
             "type": "object", "required": [leading], "description": f"one list per entry of {kind.__name__}, with one "
             "element per user; a single value counts for all"}}, "required": required + ["inputs"]}]}
 
