@@ -108,12 +108,14 @@ def test_each_user_has_as_many_intents_as_are_asked_for_it():
         for mine, other, padding in zip((vectors, weights, numbers), every, (0, 0, -1)):
             np.testing.assert_allclose(mine[user, :count], other[user, :count], atol=1e-6)
             assert (mine[user, count:] == padding).all()
-    ids, scores, intents = retrieve(own, [4, 2, 6, 6])
-    for user, (count, k) in enumerate(zip(own, [4, 2, 6, 6])):
+    most = exported.ITEMS  # then scores below 0 are there, which the vectors that pad a user would lift to 0
+    ids, scores, intents = retrieve(own, [4, 2, most, most])
+    assert scores[2].min() < -1e-3
+    for user, (count, k) in enumerate(zip(own, [4, 2, most, most])):
         alone = retrieve(count, k)
-        assert ids[user].tolist() == alone[0][user].tolist() + [-1] * (6 - k)
-        assert intents[user].tolist() == alone[2][user].tolist() + [-1] * (6 - k)
-        np.testing.assert_allclose(scores[user], alone[1][user].tolist() + [-np.inf] * (6 - k), atol=1e-6)
+        assert ids[user].tolist() == alone[0][user].tolist() + [-1] * (most - k)
+        assert intents[user].tolist() == alone[2][user].tolist() + [-1] * (most - k)
+        np.testing.assert_allclose(scores[user], alone[1][user].tolist() + [-np.inf] * (most - k), atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="intents must have one entry per user"):
         exported.loaded(exported.MULTI).tower.signatures["serving_default"](intents=tf.constant([2]), **inputs())
 

@@ -1,11 +1,15 @@
 """What an export leaves for TensorFlow Serving: requests that run as the server runs them, and files it can read."""
+import importlib.util
 import os
+import pathlib
 import re
+import types
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, text_format, wrappers_pb2
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -172,6 +176,33 @@ def test_batching_config_is_what_the_server_reads_and_pads_nothing():
     for wrong in (text + "pad_variable_length: true", text.replace("{ value: 32 }", "32"), text.replace("false", "no")):
         with pytest.raises(text_format.ParseError):
             text_format.Parse(wrong, batching_parameters())
+
+
+def rest_client():
+    path = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_rest.py"
+    spec = importlib.util.spec_from_file_location("predict_rest", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("kind", [*exported.KINDS, exported.MULTI])
+def test_the_rest_client_gives_every_input_that_tensorflow_serving_demands(kind):
+    """Its metadata are the signatures as protobuf writes them in JSON; a row of the body lacks the first dimension."""
+    with open(os.path.join(exported.bundle_folder(kind), "saved_model.pb"), "rb") as file:
+        graph = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0]
+    definition = json_format.MessageToDict(graph.signature_def["retrieve"])
+    items = [exported.original_id(kind, number) for number in (3, 14)]
+    arguments = types.SimpleNamespace(history=",".join(map(str, items)), width=6, k=4, intents=2, exclude_seen=True)
+    metadata = {"signature_def": {"signature_def": {"retrieve": definition}}}
+    row = rest_client().instance(metadata, arguments)
+    signature = exported.loaded(kind).tower.signatures["retrieve"]
+    specs = signature.structured_input_signature[1]
+    assert set(row) == set(specs)
+    found = signature(**{name: tf.constant([row[name]], spec.dtype) for name, spec in specs.items()})["ids"][0].numpy()
+    found = [item.decode() if kind == "string" else item for item in found]
+    assert len(found) == 4 and not set(items) & set(found)
+    assert [len(row["history"]), row["history"][:2]] == [6, items]
 
 
 def test_padding_with_the_first_element_would_change_what_is_retrieved():
