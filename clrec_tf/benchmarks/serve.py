@@ -2,7 +2,7 @@
 
 For a model of one vector per user and for one whose four heaviest of eight intents are searched, each trained briefly
 on a generated catalogue and published as any is (``served_world_training``). Requests are of one user with 50 clicks
-for 100 items, without those clicked, and come in an open loop from a process of its own (``open_loop``) on the same
+for 200 items, without those clicked, and come in an open loop from a process of its own (``open_loop``) on the same
 machine: its share of the CPU is in the figures. All latencies are from the moment at which a request was due.
 """
 import contextlib
@@ -31,7 +31,7 @@ from clrec_tf.benchmarks.served_world_training import STEPS
 from clrec_tf.benchmarks.served_world_training import published
 from clrec_tf.config import Config
 
-K, USERS = 100, 2000  # items asked for; different users, who ask in turn
+K, USERS = 200, 2000  # items asked for, which the recall is measured for too; different users, who ask in turn
 RATE = 100.0  # requests per second, of the headline figure
 BEST_OF = 3  # runs at it, or --rounds if fewer
 SIDE_RATES = (50.0, 200.0)
