@@ -56,7 +56,7 @@ def test_the_lowest_effort_that_suffices_is_found_with_few_measurements(clustere
     for before, after in zip(tuning._EFFORTS, tuning._EFFORTS[1:]):
         assert before[0] <= after[0] and before[1] <= after[1] and before != after
     with caplog.at_level("INFO", logger="absl"):
-        again = tuning._cheapest(scann_index, items, users[:100], 50, 0.95)
+        again = tuning.cheapest(scann_index, items, users[:100], 50, 0.95)
     assert again.parameters == scann_index.parameters and 1 <= len(caplog.records) <= 4  # of 15
     efforts = [(max(1, round(share * 158)), reorder) for share, reorder in tuning._EFFORTS]
     place = efforts.index((again.parameters["leaves_to_search"], again.parameters["reorder"]))
