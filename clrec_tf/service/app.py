@@ -1,5 +1,6 @@
 """The HTTP door: TF Serving's REST paths, health, metrics, and JSON errors."""
 import asyncio
+import functools
 from typing import Callable, Optional
 
 from fastapi import FastAPI, Request, Response
@@ -35,7 +36,8 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
     """
     app = FastAPI(title="clrec_tf", version=clrec_tf.__version__, docs_url=None, redoc_url=None,
                   redirect_slashes=False)
-    app.openapi = lambda: description.describe(app, settings)
+    described = functools.cache(functools.partial(description.describe, app, settings))
+    app.openapi = lambda: described(versions.engine.id_type, versions.engine.intents)
     model, in_version = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 
     def checked(name):

@@ -7,17 +7,15 @@ from clrec_tf.service import bodies
 _REF = "#/components/schemas/{name}"
 
 
-def describe(app, settings: ServeConfig) -> dict:
-    """The OpenAPI description, with bodies and errors; made once."""
-    if app.openapi_schema:
-        return app.openapi_schema
+def describe(app, settings: ServeConfig, id_type: str, intents: int) -> dict:
+    """The OpenAPI description, with bodies, limits and errors, for models of such ids and so many intents."""
     from fastapi.openapi.utils import get_openapi  # pylint: disable=import-outside-toplevel
     found = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
                         description=f"Retrieval by the model {settings.model_name}.")
     _, schemas = msgspec.json.schema_components(tuple(bodies.INSTANCES.values()), ref_template=_REF)
     components = found.setdefault("components", {}).setdefault("schemas", {})
     components.clear()  # FastAPI's own shapes of errors are not ours
-    _bound(schemas, settings)
+    _bound(schemas, settings, id_type, intents)
     components |= schemas | {
         "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
         "Prediction": {"type": "object", "additionalProperties": True}}
@@ -30,8 +28,9 @@ def describe(app, settings: ServeConfig) -> dict:
                     parameter["schema"] = {"type": "string", "enum": [settings.model_name]}
             error = {"content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
             if path.endswith(":predict"):
-                operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {
-                    "anyOf": [_body(signature, kind, settings) for signature, kind in bodies.INSTANCES.items()]}}}}
+                forms = [_body(signature, kind, settings, schemas) for signature, kind in bodies.INSTANCES.items()]
+                operation["requestBody"] = {"required": True, "content": {"application/json": {
+                    "schema": {"anyOf": forms}}}}
                 responses["200"] = {"description": "predictions, one per instance; or outputs, for inputs", "content": {
                     "application/json": {"schema": {"type": "object", "properties": {
                         "predictions": {"type": "array", "items": {"$ref": _REF.format(name="Prediction")}},
@@ -48,7 +47,6 @@ def describe(app, settings: ServeConfig) -> dict:
             for status in {"429", "503"} & set(responses):
                 responses[status]["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description":
                                                                 "seconds, where trying again may help"}}
-    app.openapi_schema = found
     return found
 
 
@@ -64,19 +62,39 @@ _STATUS = {
 }
 
 
-def _bound(schemas, settings):
-    """Puts the limits of this service into the entries of users."""
-    limits = {"k": {"maximum": settings.max_k}} | {
-        name: {"maxItems": settings.max_listed} for name in ("history", "exclude", "allow")}
+def _bound(schemas, settings, id_type, intents):
+    """Puts the limits of this service, the type of ids and the number of intents into the entries."""
+    one = {"type": "string"}
+    if id_type == "int":
+        one = {"anyOf": [{"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
+                         {"type": "string", "pattern": "^[0-9]{1,18}$"}]}
+    listed = {"maxItems": settings.max_listed, "items": one}
+    limits = {"k": {"maximum": settings.max_k}, "intents": {"maximum": intents}} | dict.fromkeys(
+        ("history", "exclude", "allow"), listed)
+    schemas[bodies.Item.__name__]["properties"]["ids"] = one
     for kind in (bodies.User, bodies.RetrieveUser):
         entries = schemas[kind.__name__]["properties"]
         for name in limits.keys() & entries.keys():
-            for one in entries[name].get("anyOf", [entries[name]]):
-                if one["type"] in ("integer", "array"):
-                    one.update(limits[name])
+            for form in entries[name].get("anyOf", [entries[name]]):
+                if form.get("type") != "null":
+                    form.update(limits[name])
 
 
-def _body(signature, kind, settings):
+def _columns(entries, leading, settings):
+    """Entries of one user -> those of `inputs`: a list with one of each user, or one for all where it is no list."""
+    columns = {}
+    for name, entry in entries.items():
+        forms = entry.get("anyOf", [entry])
+        columns[name] = {"anyOf": [{"type": "array", "items": {key: value for key, value in entry.items()
+                                                               if key != "default"}}]}
+        if name == leading:
+            columns[name] = columns[name]["anyOf"][0] | {"minItems": 1, "maxItems": settings.max_instances}
+        else:
+            columns[name]["anyOf"] += [form for form in forms if form.get("type") != "array"]
+    return columns
+
+
+def _body(signature, kind, settings, schemas):
     users = {"type": "array", "minItems": 1, "maxItems": settings.max_instances,
              "items": {"$ref": _REF.format(name=kind.__name__)}}
     name = {"const": signature} | ({"default": signature} if signature == bodies.USERS else {})
@@ -88,8 +106,10 @@ def _body(signature, kind, settings):
     return {"oneOf": [
         shared | {"properties": named | {"instances": users, "inputs": nothing}, "required": required + ["instances"]},
         shared | {"properties": named | {"instances": nothing, "inputs": {
-            "type": "object", "required": [leading], "description": f"one list per entry of {kind.__name__}, with one "
-            "element per user; a single value counts for all"}}, "required": required + ["inputs"]}]}
+            "type": "object", "required": [leading], "additionalProperties": False, "properties": _columns(
+                schemas[kind.__name__]["properties"], leading, settings),
+            "description": f"one list per entry of {kind.__name__}, all of one length, with one element per user; a "
+            "single value counts for all"}}, "required": required + ["inputs"]}]}
 
 
 def metadata(name: str, engine) -> dict:
