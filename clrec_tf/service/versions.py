@@ -100,7 +100,7 @@ class Versions:
 
         That is the one asked for; or the newest that was not refused, none if the folder is gone or emptied.
         """
-        if self._replaced:  # its last requests are done: tensors hang in cycles that only the collector finds
+        if self._replaced:  # its last requests are done: graphs hang in cycles that only the collector finds
             self._replaced = False
             gc.collect()
         try:
