@@ -144,6 +144,8 @@ def test_embeddings_without_a_file_of_users(capsys, monkeypatch, tmp_path):
     ('{"history": ["a"], "timestamps": [], "request_time": 1}', "as long as the history, 1"),
     ('{"history": ["a"], "timestamps": ["1"], "request_time": 1}', "time stamp '1'"),
     ('{"history": ["a"], "timestamps": [1]}', "no request_time"),
+    ('{"history": ["a"], "timestamps": [1], "request_time": 1700000000000}', "00000 is no time in seconds: divide times"),
+    ('{"history": ["a"], "timestamps": [1700000000000], "request_time": 1}', "00000 is no time in seconds: divide times"),
     ('{"history": ["a"], "dwell": 3}', "dwell must be a list as long as the history, 1"),
     ('{"history": ["a"], "dwell": [3, 4]}', "dwell must be a list as long as the history, 1"),
     ('{"history": ["a"], "dwell": [3.5]}', "dwell time 3.5 must be an integer"),

@@ -206,6 +206,8 @@ def test_a_quota_gives_every_intent_its_share(services):
     ({"dwell": [1, 2, 3]}, ["dwell has 3 entries, history has 2"]),
     ({"history": ["x"]}, ["instance 0, history", "integers below 2^63, got 'x'"]),
     ({"request_time": 2**62}, [str(2**62), "no time in seconds"]),
+    ({"request_time": -2**62}, [str(-2**62), "no time in seconds"]),
+    ({"request_time": NOW, "timestamps": [NOW, NOW * 1000]}, [str(NOW * 1000), "divide times in milliseconds by 1000"]),
 ])
 def test_limits_name_the_entry_the_value_and_the_remedy(services, instance, texts):
     answer = services[MULTI].predict({"signature_name": "retrieve", "instances": [{"history": [1, 2]} | instance]})

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Optional, Sequence, Union
 import msgspec
 
 from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest, checked_item
+from clrec_tf.serving.user_requests import UserRequest, check_times, checked_item
 from clrec_tf.errors import DataError
 from clrec_tf.service.faults import ServiceError
 
@@ -153,6 +153,7 @@ def _user_job(signature, row, id_type, defaults, limits, where):
     history = ids("history")
     times = {name: _seconds(getattr(row, name), name, unknown, len(history), where)
              for name, unknown in (("timestamps", 0), ("dwell", -1))}
+    check_times(times["timestamps"], row.request_time, where)
     for second in (row.request_time or 0, *(times["timestamps"] or ()), *(times["dwell"] or ())):
         if abs(second) >= 2**62:
             raise DataError(f"{where}: {second} is no time in seconds")

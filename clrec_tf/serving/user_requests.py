@@ -5,6 +5,7 @@ from typing import Iterable, Iterator, Optional, Union
 
 import polars as pl
 
+from clrec_tf.data.times import LATEST_SECOND
 from clrec_tf.errors import DataError
 
 MAX_CLICKS = 100_000  # of one history; more is taken for a mistake
@@ -60,7 +61,15 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
     timestamps = _seconds(value, "timestamps", "time stamp", 0, where)
     if timestamps is not None and request_time is None:
         raise DataError(f"{where} has timestamps but no request_time, without which they say nothing: add it")
+    check_times(timestamps, request_time, where)
     return UserRequest(user_id, history, timestamps, request_time, _seconds(value, "dwell", "dwell time", -1, where))
+
+
+def check_times(timestamps: Optional[list[int]], request_time: Optional[int], where: str) -> None:
+    """`DataError` where a time is so late that it must be in milliseconds, as which it would go unnoticed."""
+    latest = max([request_time or 0, *(timestamps or ())])
+    if latest > LATEST_SECOND:
+        raise DataError(f"{where}: {latest} is no time in seconds: divide times in milliseconds by 1000")
 
 
 def _seconds(value, name, one, unknown, where):
