@@ -89,6 +89,7 @@ def test_quotas_by_hand():
              ([.5, .25, .25], 2, .1, [1, 1, 0]),  # 1, .5, .5: the tie goes to the heavier
              ([.25] * 4, 2, .1, [1, 1, 0, 0]),
              ([.2, .05], 10, 0, [8, 2]),  # weights of the intents asked for, which need not sum to 1
+             ([.2, .05], 10, .1, [8, 2]),  # the floor is of shares, .8 and .2, not of weights
              ([1.0], 7, .1, [7])]
     for weights, k, floor, expected in cases:
         assert merge.quotas(np.array([weights], np.float32), k, floor)[0].tolist() == expected
