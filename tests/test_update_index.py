@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import polars as pl
@@ -158,7 +159,14 @@ def test_parquet_equals_json(tmp_path):
     assert read_upserts(str(tmp_path / "array.parquet"), bundle).vectors.tolist() == [X]
     with pytest.raises(DataError, match="items.parquet, row 2: like names 'ä 3'"):
         read_upserts(str(tmp_path / "items.parquet"), type("Without", (), dict(
-            manifest=bundle.manifest, all_positions=lambda self, ids: np.full(len(ids), -1)))())
+            manifest=bundle.manifest, id_array=lambda self, ids: ids,
+            all_positions=lambda self, ids: np.full(len(ids), -1)))())
+
+
+def item_updates_of(bundle, *values):
+    """What is read of a file of such lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_upserts(lines(pathlib.Path(folder) / "items.jsonl", *values), bundle)
 
 
 @pytest.mark.parametrize("bad, words", [
@@ -181,6 +189,14 @@ def test_bad_items_are_named(export_dir, bad, words):
     with pytest.raises(DataError, match=words):
         update(export_dir, [{"id": A, "like": [B]}, bad])
     assert versions(export_dir) == [1]
+
+
+def test_an_id_like_padding_cannot_be_added():
+    bundle = exported.loaded("int")
+    for bad in (-1, -7):
+        with pytest.raises(DataError, match=f"line 1: item id {bad} must not be negative, since -1 is padding"):
+            item_updates_of(bundle, {"id": bad, "vector": X})
+    assert item_updates_of(bundle, {"id": 0, "vector": X}).ids.tolist() == [0]
 
 
 def test_withdrawals_that_cannot_be_done(export_dir, caplog, tmp_path):

@@ -108,7 +108,7 @@ class Engine:
         return answer | (dict(intents=users.numbers[row, :count].tolist()) if self.intents > 1 else {})
 
     def _items(self, ids):
-        places = self.bundle.positions(np.array(ids, np.int64 if self.id_type == "int" else str))
+        places = self.bundle.positions(self.bundle.id_array(ids))
         vectors = self.bundle.item_vectors(np.maximum(places, 0))
         return [dict(vectors=(vector if place >= 0 else np.zeros_like(vector)).tolist(), known=bool(place >= 0))
                 for place, vector in zip(places, vectors)]

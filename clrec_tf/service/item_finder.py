@@ -101,7 +101,7 @@ def _lines(text: str, wanted: str) -> Iterator[int]:
 def _places(bundle: Bundle, ids: list[str]) -> list[int]:
     """Positions of ids as typed; −1 where unknown."""
     if bundle.manifest["id_type"] == "string":
-        return bundle.all_positions(np.array(ids, str)).tolist() if ids else []
+        return bundle.all_positions(bundle.id_array(ids)).tolist() if ids else []
     numbers = [_number(item) for item in ids]
     places = bundle.all_positions(np.array([number or 0 for number in numbers], np.int64))
     return [-1 if number is None else place for number, place in zip(numbers, places.tolist())]

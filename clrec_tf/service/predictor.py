@@ -51,7 +51,7 @@ class Predictor:
             columns = {name: _plain(values) for name, values in inputs.items()}
             work = bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
             tell(work.signature)
-            return padded(await self._answers(engine, work), engine.id_type)
+            return padded(await self._answers(engine, work), work.jobs, engine.id_type, engine.intents > 1)
 
     async def _answers(self, engine, work):
         answers = await self._batches.submit([(engine, job) for job in work.jobs])
@@ -135,18 +135,22 @@ _TYPES = {"scores": np.float32, "intents": np.int32, "user_vectors": np.float32,
           "vectors": np.float32, "known": bool}
 
 
-def padded(answers: Sequence[dict], id_type: str) -> dict:
-    """Answers of N jobs as arrays [N,…] by output, short rows filled up as those of the SavedModel are.
+def padded(answers: Sequence[dict], jobs: Sequence[bodies.Job], id_type: str, several: bool) -> dict:
+    """Answers of N jobs as arrays [N,…] by output, as wide as those of the SavedModel and filled up alike.
 
-    What the SavedModel has not (unknown, fallback, and weights of a retrieval) stays away.
+    What the SavedModel has not (unknown, fallback, titles, and weights of a retrieval) stays away.
     """
-    retrieved = "ids" in answers[0]
-    left_out = {"unknown", "fallback", "titles"} | ({"weights"} if retrieved else set())
+    width = None
+    if jobs[0].signature == bodies.RETRIEVE:
+        width = (max(job.options.k for job in jobs),)
+        # The most popular items, which no intent brought, are of the first one there.
+        answers = [dict(ids=answer["ids"], scores=answer["scores"]) | (
+            dict(intents=answer.get("intents", [0] * len(answer["ids"]))) if several else {}) for answer in answers]
     outputs = {}
-    for name in dict.fromkeys(name for answer in answers for name in answer if name not in left_out):
-        rows = [np.asarray(answer.get(name, ()), _TYPES.get(name, object if id_type == "string" else np.int64))
+    for name in answers[0]:
+        rows = [np.asarray(answer[name], _TYPES.get(name, object if id_type == "string" else np.int64))
                 for answer in answers]
-        shape = tuple(max(sizes) for sizes in zip(*(row.shape for row in rows)))
+        shape = width or tuple(max(sizes) for sizes in zip(*(row.shape for row in rows)))
         filling = _FILLINGS.get(name, lambda id_type: 0)(id_type)
         outputs[name] = np.full((len(rows), *shape), filling, rows[0].dtype)
         for place, row in enumerate(rows):

@@ -17,7 +17,7 @@ import functools
 import hashlib
 import json
 import os
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from absl import logging
 import numpy as np
@@ -99,6 +99,16 @@ class Bundle:
     def _sorted_ids(self):
         order = np.argsort(self.item_ids, kind="stable")
         return order, self.item_ids[order]
+
+    def id_array(self, ids: Sequence) -> np.ndarray:
+        """Ids as sent -> array [N] for `positions`; "" in place of text that cannot be an id of this bundle.
+
+        One long text would widen all rows of the array to its length, and NumPy drops zero bytes at the end of text.
+        """
+        if self.manifest["id_type"] == "int":
+            return np.array(ids, np.int64)
+        longest = self.item_ids.dtype.itemsize // 4  # characters
+        return np.array([item if len(item) <= longest and not item.endswith("\0") else "" for item in ids], str)
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or withdrawn."""

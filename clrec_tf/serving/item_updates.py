@@ -94,6 +94,9 @@ class _Reader:
         if isinstance(item, str) and (not 0 < len(item) <= MAX_ID_LENGTH or any(mark in item for mark in "\n\r\0")):
             raise DataError(f"{where}: item id {item[:80]!r} must have 1 to {MAX_ID_LENGTH} characters, none of them a "
                             "line break or a zero byte")
+        if isinstance(item, int) and item < 0:
+            raise DataError(f"{where}: item id {item} must not be negative, since -1 is padding in requests and "
+                            "answers")
         title = value.get("title")
         if title is not None and not isinstance(title, str):
             raise DataError(f"{where}: title {title!r} must be a string")
@@ -136,7 +139,7 @@ class _Reader:
         if not isinstance(like, list) or not like:
             raise DataError(f"{where}: like must be a list of at least one item id")
         ids = self._ids(like, where)
-        positions = self._bundle.all_positions(np.array(ids, np.int64 if self._id_type == "int" else str))
+        positions = self._bundle.all_positions(self._bundle.id_array(ids))
         if positions.min() < 0:
             raise DataError(f"{where}: like names {ids[int(np.argmin(positions))]!r}, which the bundle does not have: "
                             "name items of the bundle, or give a vector")
@@ -145,7 +148,7 @@ class _Reader:
 
     def _own(self, item, where):
         """The vector that a known item has."""
-        position = self._bundle.all_positions(np.array([item]))
+        position = self._bundle.all_positions(self._bundle.id_array([item]))
         if position[0] < 0:
             raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like`: give one of them")
         return self._bundle.item_vectors(position)[0].astype(np.float64)

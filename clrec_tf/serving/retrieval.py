@@ -89,8 +89,7 @@ class Retriever:
         options = [self.defaults] * len(requests) if options is None else [self._complete(one) for one in options]
         lists = [ids for request, one in zip(requests, options)
                  for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
-        dtype = np.int64 if self.bundle.manifest["id_type"] == "int" else str
-        ids = np.array(list(itertools.chain.from_iterable(lists)), dtype)
+        ids = self.bundle.id_array(list(itertools.chain.from_iterable(lists)))
         ends = np.cumsum([len(part) for part in lists])[:-1]
         live, known = (np.split(found, ends) for found in self.bundle.both_positions(ids))
         plans = []
