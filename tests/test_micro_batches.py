@@ -156,6 +156,38 @@ def test_a_client_that_gave_up_is_left_out():
     assert [others[0], others[2]] == [[1], [9]] and runner.batches == [[0], [1, 3]]
 
 
+def test_answers_stay_with_their_jobs_if_a_client_gives_up_while_its_batch_runs():
+    runner = Runner()
+    batches = batcher(runner)
+
+    async def scene():
+        tasks = await behind(batches, runner, [1, 2], [3], [4])
+        runner.open.set()
+        await tasks[0]
+        runner.open.clear()
+        while len(runner.batches) < 2:
+            await asyncio.sleep(0.001)
+        tasks[1].cancel()  # the first of the three under way
+        await asyncio.sleep(0.01)
+        runner.open.set()
+        return await asyncio.gather(*tasks[2:])
+    assert run(scene()) == [[9], [16]] and runner.batches == [[0], [1, 2, 3, 4]]
+
+
+def test_what_is_late_does_not_run_though_its_client_is_not_told_yet():
+    runner = Runner()
+    batches = batcher(runner, timeout_s=0.2)
+
+    async def scene():
+        tasks = await behind(batches, runner, [1])
+        runner.open.set()
+        time.sleep(0.3)  # nothing else happens meanwhile, as where the event loop is busy
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results[1], Late)
+    run(scene())
+    assert runner.batches == [[0]]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError(), SystemExit(3), StopIteration()])
 def test_an_exception_reaches_all_of_its_batch_and_the_next_batch_works(error):
     runner = Runner()
