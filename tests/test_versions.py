@@ -138,6 +138,19 @@ def test_a_version_is_served_by_its_folder_and_one_made_anew_is_another(models, 
     assert versions.engine.bundle.manifest["checkpoint_hash"] == "a" * 64 and not versions.refusals
 
 
+def test_a_version_spoilt_after_it_was_loaded_stays_rather_than_an_older_one(models, tmp_path):
+    publish(models[0], tmp_path, 1)
+    publish(models[1], tmp_path, 2)
+    versions = started(tmp_path)
+    spoil(tmp_path / "2", "half")
+    for _ in range(3):
+        versions.look()
+        assert versions.engine.version == 2 and list(versions.refusals) == [2]
+    shutil.rmtree(tmp_path / "2")  # whoever takes it away wants the older one
+    versions.look()
+    assert versions.engine.version == 1 and not versions.refusals
+
+
 def test_a_sound_version_below_a_damaged_one_is_served_too(models, tmp_path):
     publish(models[0], tmp_path, 1)
     versions = started(tmp_path)

@@ -111,6 +111,8 @@ class Versions:
                     if seen != self._served:
                         self._swap(number)
                     break
+                if number == self._served.number:
+                    break  # it was spoilt after it was loaded; what is served stays, rather than an older version
             self._forget_refusals(pinned)
             self._complaint = ""
         except Exception as error:  # pylint: disable=broad-except  (the next look may find better)
