@@ -213,3 +213,24 @@ def test_closing_waits_for_the_batch_under_way():
         await asyncio.to_thread(batches.close)
         return await task
     assert run(scene()) == [25]
+
+
+def test_several_workers_run_as_many_batches_at_a_time_and_no_more():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def run(jobs):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(.05)
+        with lock:
+            running -= 1
+        return [job + 1 for job in jobs]
+
+    async def main():
+        batches = batcher(run, max_batch=2, workers=2)
+        answers = await asyncio.gather(*(batches.submit([job]) for job in range(8)))
+        batches.close()
+        return answers
+    assert asyncio.run(main()) == [[job + 1] for job in range(8)] and most == 2

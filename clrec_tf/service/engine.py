@@ -18,7 +18,7 @@ _WARM_BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 class Engine:
-    """Tower, index and merge of one version; used by one thread at a time.
+    """Tower, index and merge of one version; used by several threads.
 
     Args:
       bundle: loaded.

@@ -1,4 +1,4 @@
-"""Micro-batching: while a batch runs, requests gather; the next batch takes what has come.
+"""Micro-batching: while batches run, requests gather; the next batch takes what has come.
 
 Nobody waits for a batch to fill: where there is little to do a request goes at once, alone. Requests that would wait
 too long are refused when they come, so that those accepted keep their latency whatever is offered.
@@ -25,26 +25,29 @@ class _Waiting:
 
 
 class MicroBatcher:
-    """Runs jobs in batches on one thread.
+    """Runs jobs in batches on a few threads.
 
     Args:
-      run: a list of jobs -> a list of answers; called by one thread, one batch at a time.
+      run: a list of jobs -> a list of answers; called by `workers` threads at a time.
       max_batch: most jobs of a batch; a request of more is a batch of its own.
       max_waiting: jobs that may wait.
       max_wait_s: longest predicted wait of a request that is accepted.
       timeout_s: after which an accepted request gets `Late`.
       observe: told (measure, value): "wait" and "batch", in seconds; "jobs" of a batch.
+      workers: batches that may run at a time. What runs outside of Python's lock, tower and search, then runs on as
+        many cores.
     """
 
     def __init__(self, run: Callable[[Sequence], Sequence], max_batch: int, max_waiting: int, max_wait_s: float,
-                 timeout_s: float, observe: Callable[[str, float], None] = lambda measure, value: None):
+                 timeout_s: float, observe: Callable[[str, float], None] = lambda measure, value: None,
+                 workers: int = 1):
         self._run, self._observe = run, observe
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._max_wait_s, self._timeout_s = max_wait_s, timeout_s
         self._waiting = collections.deque()
-        self._running = 0  # jobs of the batch under way
-        self._begun, self._job_seconds = 0.0, 0.0  # of the batch under way; smoothed, of one job
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "batches")
+        self._running, self._workers, self._free = 0, workers, workers  # jobs under way; all workers, and those free
+        self._job_seconds = 0.0  # that one job adds to the wait of others, smoothed
+        self._threads = concurrent.futures.ThreadPoolExecutor(workers, "batches")
         self.waiting_jobs = 0
 
     async def submit(self, jobs: Sequence) -> Sequence[Any]:
@@ -78,24 +81,24 @@ class MicroBatcher:
                               "later, or start more replicas", max(1, math.ceil(wait)))
 
     def _start(self, loop):
-        """Begins the next batch if none is under way."""
-        if self._running:
-            return
-        batch, now = [], time.perf_counter()
-        while self._waiting and (not batch or self._running + len(self._waiting[0].jobs) <= self._max_batch):
-            entry = self._waiting.popleft()
-            self.waiting_jobs -= len(entry.jobs)
-            if entry.future.done() or now > entry.deadline:  # its client has been told
-                continue
-            self._observe("wait", now - entry.came)
-            self._running += len(entry.jobs)
-            batch.append(entry)
-        if batch:
-            self._begun = now
-            self._thread.submit(self._work, loop, batch)
+        """Begins batches while there are free workers and requests that wait."""
+        while self._free and self._waiting:
+            batch, jobs, now = [], 0, time.perf_counter()
+            while self._waiting and (not batch or jobs + len(self._waiting[0].jobs) <= self._max_batch):
+                entry = self._waiting.popleft()
+                self.waiting_jobs -= len(entry.jobs)
+                if entry.future.done() or now > entry.deadline:  # its client has been told
+                    continue
+                self._observe("wait", now - entry.came)
+                jobs += len(entry.jobs)
+                batch.append(entry)
+            if batch:
+                self._running += jobs
+                self._free -= 1
+                self._threads.submit(self._work, loop, batch, jobs, now)
 
-    def _work(self, loop, batch):
-        """On the thread."""
+    def _work(self, loop, batch, jobs, begun):
+        """On a thread."""
         started = time.perf_counter()
         try:
             answers = self._run([job for entry in batch for job in entry.jobs])
@@ -103,17 +106,19 @@ class MicroBatcher:
             # Neither may end the event loop, nor does a future take the latter.
             answers = error if isinstance(error, Exception) and not isinstance(error, StopIteration) else (
                 RuntimeError(f"a batch ended with {error!r}"))
-        loop.call_soon_threadsafe(self._finish, loop, batch, answers, time.perf_counter() - started)
+        loop.call_soon_threadsafe(self._finish, loop, batch, jobs, begun, answers, time.perf_counter() - started)
 
-    def _finish(self, loop, batch, answers, seconds):
+    def _finish(self, loop, batch, jobs, begun, answers, seconds):
         self._observe("batch", seconds)
-        self._observe("jobs", self._running)
+        self._observe("jobs", jobs)
         # With the time until the event loop comes to it, which is what others wait for where the loop is busy too.
-        share = (time.perf_counter() - self._begun) / self._running
+        share = (time.perf_counter() - begun) / (jobs * self._workers)
         self._job_seconds = share if not self._job_seconds else (
             (1 - _SMOOTHING) * self._job_seconds + _SMOOTHING * share)
-        self._running, start = 0, 0
+        self._running -= jobs
+        self._free += 1
         self._start(loop)  # first, so that the thread has work while answers are written
+        start = 0
         for entry in batch:
             if not entry.future.done():
                 if isinstance(answers, BaseException):
@@ -123,5 +128,5 @@ class MicroBatcher:
             start += len(entry.jobs)
 
     def close(self) -> None:
-        """Waits for the batch under way."""
-        self._thread.shutdown()
+        """Waits for the batches under way."""
+        self._threads.shutdown()

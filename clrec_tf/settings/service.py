@@ -33,7 +33,9 @@ class ServeConfig(Section):
                                          "connection is closed.", lower=0.05)
     drain_s: float = setting(3.0, "Seconds between SIGTERM, when /readyz turns 503, and the end of accepting.",
                              lower=0.0)
-    serve_threads: int = setting(1, "Threads of TensorFlow per operation.", lower=1)
+    serve_workers: int = setting(1, "Batches that may run at a time; with many cores, more serve more.", lower=1)
+    serve_threads: int = setting(1, "Threads of TensorFlow per operation; batches are too small for more to help.",
+                                 lower=1)
 
 
 @dataclasses.dataclass(frozen=True)
