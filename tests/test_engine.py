@@ -33,7 +33,8 @@ def test_unlike_jobs_of_one_batch_are_answered_as_if_alone(kind):
             Job(RETRIEVE, user(58), SearchOptions(k=9, intents=3 if several else 1, merge="quota")),
             Job(ITEMS, item=exported.loaded(kind).item_ids[0].item())]
     mine = engine(kind)
-    answers, alone = mine(jobs), [mine([job])[0] for job in jobs]
+    # Not mine(jobs), which would answer one by one if the batch failed.
+    answers, alone = mine._run(jobs), [mine([job])[0] for job in jobs]
     for found, expected in zip(answers, alone, strict=True):
         assert list(found) == list(expected)
         for name, value in expected.items():
