@@ -67,6 +67,9 @@ def test_of_equal_scores_the_more_popular_comes_first_also_among_allowed_items()
     allowed = bundle.item_ids[:40][::-1].tolist()
     answer, = engine("int")([Job(RETRIEVE, UserRequest(None, []), SearchOptions(k=7, intents=1, allow=allowed))])
     assert answer["ids"] == bundle.item_ids[:7].tolist() and answer["scores"] == [0] * 7
+    allowed = ids("int", 500, 5)  # the first, which is unknown, must not take the only place
+    answer, = engine("int")([Job(RETRIEVE, UserRequest(None, []), SearchOptions(k=1, intents=1, allow=allowed))])
+    assert answer["ids"] == allowed[1:]
 
 
 @pytest.mark.parametrize("item", ["ä 3\0", "ä 3" + "x" * 100, "ä", "ä  3", "a\u0308 3", " ä 3", "Ä 3"])

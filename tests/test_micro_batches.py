@@ -203,6 +203,41 @@ def test_an_exception_reaches_all_of_its_batch_and_the_next_batch_works(error):
     assert all(type(error).__name__ in f"{type(result).__name__} {result}" for result in results[1:4])
 
 
+@pytest.mark.parametrize("measure", ["wait", "batch", "jobs"])
+def test_what_is_measured_hinders_nobody(measure):
+    def observe(what, value):
+        del value
+        if what == measure:
+            raise ValueError(what)
+    runner = Runner()
+    batches = batcher(runner, observe=observe, timeout_s=5)
+
+    async def scene():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        tasks = await behind(batches, runner, [1], [2])
+        runner.open.set()
+        return await asyncio.gather(*tasks, return_exceptions=True), await asyncio.gather(
+            batches.submit([3]), return_exceptions=True)
+    (_, *others), last = run(scene())
+    assert others == [[1], [4]] and batches.waiting_jobs == 0
+    assert last == [[9]] or measure == "wait" and isinstance(last[0], ValueError)  # who asks is told
+    assert runner.batches == [[0], [1, 2], [3]]
+
+
+def test_closing_answers_the_batch_under_way_though_others_wait():
+    runner = Runner(0.2)
+    batches = batcher(runner, max_batch=1, timeout_s=1)
+
+    async def scene():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        tasks = [asyncio.create_task(batches.submit([job])) for job in (5, 6)]
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(batches.close)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+    first, second = run(scene())
+    assert first == [25] and isinstance(second, Late) and runner.batches == [[5]]
+
+
 def test_closing_waits_for_the_batch_under_way():
     runner = Runner(0.2)
     batches = batcher(runner)

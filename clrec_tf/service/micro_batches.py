@@ -89,13 +89,14 @@ class MicroBatcher:
                 self.waiting_jobs -= len(entry.jobs)
                 if entry.future.done() or now > entry.deadline:  # its client has been told
                     continue
-                self._observe("wait", now - entry.came)
                 jobs += len(entry.jobs)
                 batch.append(entry)
             if batch:
                 self._running += jobs
                 self._free -= 1
                 self._threads.submit(self._work, loop, batch, jobs, now)
+            for entry in batch:
+                self._observe("wait", now - entry.came)
 
     def _work(self, loop, batch, jobs, begun):
         """On a thread."""
@@ -109,23 +110,25 @@ class MicroBatcher:
         loop.call_soon_threadsafe(self._finish, loop, batch, jobs, begun, answers, time.perf_counter() - started)
 
     def _finish(self, loop, batch, jobs, begun, answers, seconds):
-        self._observe("batch", seconds)
-        self._observe("jobs", jobs)
         # With the time until the event loop comes to it, which is what others wait for where the loop is busy too.
         share = (time.perf_counter() - begun) / (jobs * self._workers)
         self._job_seconds = share if not self._job_seconds else (
             (1 - _SMOOTHING) * self._job_seconds + _SMOOTHING * share)
         self._running -= jobs
         self._free += 1
-        self._start(loop)  # first, so that the thread has work while answers are written
-        start = 0
-        for entry in batch:
-            if not entry.future.done():
-                if isinstance(answers, BaseException):
-                    entry.future.set_exception(answers)
-                else:
-                    entry.future.set_result(answers[start:start + len(entry.jobs)])
-            start += len(entry.jobs)
+        try:
+            self._start(loop)  # first, so that the thread has work while answers are written
+        finally:  # which come whatever happens to the next batch
+            start = 0
+            for entry in batch:
+                if not entry.future.done():
+                    if isinstance(answers, BaseException):
+                        entry.future.set_exception(answers)
+                    else:
+                        entry.future.set_result(answers[start:start + len(entry.jobs)])
+                start += len(entry.jobs)
+        self._observe("batch", seconds)  # last: nobody's answer depends on it
+        self._observe("jobs", jobs)
 
     def close(self) -> None:
         """Waits for the batches under way."""
