@@ -11,7 +11,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.export import export
 from clrec_tf.serving import publish
 from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.saved_model import scales_between
+from clrec_tf.serving.candidates import scales_between
 from clrec_tf.serving.show import show
 from tests import exported
 from tests import small_run

@@ -9,6 +9,7 @@ from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import Catalogue
 
 MAX_ID_LENGTH = 512  # characters; item_ids.npy has fixed-width rows, so one long id would widen them all
+_SAME = 1e-6  # part of a vector's norm that two computations of it may differ by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,16 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
                         "the checkpoint is spoiled, export an earlier one with --export_checkpoint")
     titles = None if catalogue.titles is None else catalogue.titles[order]
     return Candidates(original_ids, items, compared, titles, order + 1)
+
+
+def scales_between(items: np.ndarray, compared: np.ndarray):
+    """Factors [V] that make rows of `items` [V,W] those of `compared` [V,d]; None where there are none."""
+    if items.shape != compared.shape:
+        return None
+    norms = np.linalg.norm(compared, axis=1)
+    scales = norms / np.maximum(np.linalg.norm(items, axis=1), np.finfo(np.float32).tiny)
+    apart = np.abs(items * scales[:, None] - compared).max(axis=1)
+    return scales if np.all(apart <= _SAME * norms) else None
 
 
 def _checked_ids(ids):

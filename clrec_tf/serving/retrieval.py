@@ -9,7 +9,6 @@ from clrec_tf.errors import UserError
 from clrec_tf.serving import merge as merge_lib
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.intents import Intents, default_count
-from clrec_tf.serving.saved_model import PADDING
 from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest
 
@@ -182,20 +181,18 @@ class Retriever:
     def encode(self, requests: Sequence[UserRequest], plans: Optional[Sequence[_Plan]] = None) -> Intents:
         """Requests of N users -> as many of their heaviest vectors as one of them is searched with."""
         plans = self.plans(requests) if plans is None else plans
-        width = self.bundle.manifest["max_history"]
-        ids = np.full((len(requests), width), PADDING[self.bundle.manifest["id_type"]], self.bundle.item_ids.dtype)
-        times, dwell = np.zeros(ids.shape, np.int64), np.full(ids.shape, -1, np.int64)
+        shape = len(requests), self.bundle.manifest["max_history"]
+        positions, times, dwell = np.full(shape, -1), np.zeros(shape, np.int64), np.full(shape, -1)
         for row, (request, plan) in enumerate(zip(requests, plans)):
-            # The tower would drop the rest itself; dropping it here bounds the batch whatever the histories' lengths.
-            recent = np.flatnonzero(plan.history >= 0)[-width:]
-            ids[row, :len(recent)] = self.bundle.item_ids[plan.history[recent]]
+            recent = np.flatnonzero(plan.history >= 0)[-shape[1]:]
+            positions[row, :len(recent)] = plan.history[recent]
             if request.timestamps is not None:
                 times[row, :len(recent)] = np.array(request.timestamps, np.int64)[recent]
             if request.dwell is not None:
                 dwell[row, :len(recent)] = np.array(request.dwell, np.int64)[recent]
-        request_times = np.array([request.request_time or 0 for request in requests])
+        request_times = np.array([request.request_time or 0 for request in requests], np.int64)
         count = max((plan.options.intents for plan in plans), default=self.intents)
-        return self.bundle.user_intents(ids, times, request_times, dwell, count)
+        return self.bundle.recent_intents(positions, times, request_times, dwell, count)
 
 
 def _groups(keys):

@@ -19,6 +19,8 @@ user's heaviest ones count, K in 1..H, and says which they are::
     serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d], weights [B,K], intents [B,K] int32
     retrieve         the same + intents [B] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
 
+Who has looked ids up himself calls the function `recent` of a loaded tower, which is no signature: see `encode_recent`.
+
 There `retrieve` gives an item the highest of the scores that the K intents give it, and names that intent, −1 where no
 item is left. Weights sum to 1 over all H intents. Those of a history without a known item are all 1/H.
 
@@ -37,13 +39,12 @@ import tensorflow as tf
 
 from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.encoders.clicks import time_gap
-from clrec_tf.serving.candidates import Candidates
+from clrec_tf.serving.candidates import Candidates, scales_between
 from clrec_tf.serving.graph_checks import checked_counts, largest, one_each, same_shape
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
 PADDING = {"int": -1, "string": ""}
 _UNKNOWN_DWELL = -1
-_SAME = 1e-6  # part of a vector's norm that two computations of it may differ by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,16 +126,33 @@ class UserTower(tf.Module):
         # The width is T whatever L is, so a result cannot depend on how far a batch was padded.
         recent = lambda values, default: tf.ragged.boolean_mask(values, known)[:, -self.max_history:].to_tensor(
             default, shape=[None, self.max_history])
-        mask = recent(known, False)
-        items = tf.gather(self.items, recent(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
+        times = {}
+        if self.uses_time:
+            times["request_time"] = one_each(request_time, history, "request_time")
+            times["timestamps"] = recent(same_shape(history, timestamps, "timestamps"), 0)
+        if self.uses_dwell:
+            times["dwell"] = recent(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL)
+        return self.encode_recent(recent(positions, -1), **times)
+
+    def encode_recent(self, positions, timestamps=None, request_time=None, dwell=None):
+        """All intents of users whose latest known clicks are already rows of the item matrix, which saves most ops.
+
+        Args:
+          positions: int64 [B,T], −1 for padding, which stands at the end.
+          timestamps, request_time, dwell: [B,T], [B] and [B,T] seconds, where the model uses them.
+
+        Returns:
+          As `encode_users`.
+        """
+        mask = positions >= 0
+        items = tf.gather(self.items, tf.maximum(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
         gaps = None
         if self.uses_time:
-            request = one_each(request_time, history, "request_time")[:, None]
-            timestamps = same_shape(history, timestamps, "timestamps")
-            gaps = recent(tf.where((timestamps > 0) & (request > 0), time_gap(request, timestamps),
-                                   tf.constant(UNKNOWN_GAP, tf.int64)), UNKNOWN_GAP)
+            request = request_time[:, None]
+            gaps = tf.where((timestamps > 0) & (request > 0) & mask, time_gap(request, timestamps),
+                            tf.constant(UNKNOWN_GAP, tf.int64))
         if self.uses_dwell:
-            dwell = recent(tf.maximum(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL), _UNKNOWN_DWELL)
+            dwell = tf.maximum(dwell, _UNKNOWN_DWELL)
         vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
         known = tf.reduce_any(mask, axis=1, keepdims=True)
         return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
@@ -211,7 +229,7 @@ class UserTower(tf.Module):
         return {"vectors": tf.gather(self.scored_items, rows) * scales[:, None], "known": known}
 
     def save(self, folder: str) -> None:
-        """Writes the SavedModel with its three signatures into `folder`."""
+        """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the function `recent`."""
         user = {"history": tf.TensorSpec([None, None], self.id_dtype, "history")}
         if self.uses_time:
             user["timestamps"] = tf.TensorSpec([None, None], tf.int64, "timestamps")
@@ -227,14 +245,9 @@ class UserTower(tf.Module):
             "retrieve": tf.function(self.retrieve).get_concrete_function(**user, **search),
             "encode_items": tf.function(self.encode_items).get_concrete_function(
                 ids=tf.TensorSpec([None], self.id_dtype, "ids"))}
+        clicks = tf.TensorSpec([None, self.max_history], tf.int64)
+        recent = {"positions": clicks} | {name: clicks for name in ("timestamps", "dwell") if name in user}
+        recent |= {name: user[name] for name in ("request_time",) if name in user}
+        self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))),
+                                  input_signature=list(recent.values()))
         tf.saved_model.save(self, folder, signatures)
-
-
-def scales_between(items: np.ndarray, compared: np.ndarray):
-    """Factors [V] that make rows of `items` [V,W] those of `compared` [V,d]; None where there are none."""
-    if items.shape != compared.shape:
-        return None
-    norms = np.linalg.norm(compared, axis=1)
-    scales = norms / np.maximum(np.linalg.norm(items, axis=1), np.finfo(np.float32).tiny)
-    apart = np.abs(items * scales[:, None] - compared).max(axis=1)
-    return scales if np.all(apart <= _SAME * norms) else None
