@@ -89,16 +89,17 @@ class Retriever:
         lists = [ids for request, one in zip(requests, options)
                  for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
         ids = self.bundle.id_array(list(itertools.chain.from_iterable(lists)))
-        ends = np.cumsum([len(part) for part in lists])[:-1]
-        live, known = (np.split(found, ends) for found in self.bundle.both_positions(ids))
+        ends = list(itertools.accumulate(map(len, lists), initial=0))
+        live, known = self.bundle.both_positions(ids)
         plans = []
         for row, one in enumerate(options):
-            seen, excluded, allowed = live[3 * row:3 * row + 3]
-            banned = np.concatenate([seen, excluded]) if one.exclude_seen else excluded
-            banned = np.unique(banned[banned >= 0])
+            start, excluded, allowed, end = ends[3 * row:3 * row + 4]
+            banned = live[start if one.exclude_seen else excluded:allowed]
+            banned = np.unique(banned[banned >= 0]) if len(banned) else banned
+            kept = None
             if one.allow is not None:
-                allowed = np.setdiff1d(allowed[allowed >= 0], banned)
-            plans.append(_Plan(one, known[3 * row], banned, None if one.allow is None else allowed))
+                kept = np.setdiff1d(live[allowed:end], [*banned, -1])
+            plans.append(_Plan(one, known[start:excluded], banned, kept))
         return plans
 
     def retrieve(self, requests, plans: Sequence[_Plan], users: Intents) -> list[Retrieved]:
@@ -165,7 +166,7 @@ class Retriever:
                 start += plan.options.intents
                 lists[row] = near[part], scores[part]
                 if len(plan.banned):
-                    near[part][np.isin(near[part], plan.banned)] = -1
+                    near[part][_among(near[part], plan.banned)] = -1
                     enough = np.count_nonzero(near[part] >= 0, axis=1).min() >= plan.options.k
                     if not enough and width < min(size, plan.options.k + len(plan.banned)):
                         short.append(row)
@@ -193,6 +194,11 @@ class Retriever:
         request_times = np.array([request.request_time or 0 for request in requests], np.int64)
         count = max((plan.options.intents for plan in plans), default=self.intents)
         return self.bundle.recent_intents(positions, times, request_times, dwell, count)
+
+
+def _among(positions, banned):
+    """Whether each position is one of `banned`, which are sorted and not none: np.isin, several times as fast."""
+    return banned[np.minimum(np.searchsorted(banned, positions), len(banned) - 1)] == positions
 
 
 def _groups(keys):
