@@ -10,6 +10,7 @@ from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest
 from tests import exported
 from tests.exported import INTENTS, ITEMS as SIZE, MULTI, NOW
+from tests.test_merge import loop_quota, padded
 
 LIMITS = bodies.Limits(k=SIZE + 40, listed=50, users=9, intents=INTENTS)
 
@@ -120,3 +121,24 @@ def test_arrays_are_those_of_the_saved_model(kind, histories, k):
                 np.testing.assert_allclose(found[name], value, atol=2e-6)
             else:
                 np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize("kind", ["int", MULTI])
+@pytest.mark.parametrize("banned, k", [(20, 5), (20, 10), (1, 1), (7, 7), (SIZE - 3, 5)])
+def test_leaving_out_the_very_best_costs_nobody_an_item(kind, banned, k):
+    """All that is left out comes first in the list of one intent, so that no margin but the whole suffices."""
+    bundle, mine, count = exported.loaded(kind), engine(kind), INTENTS if kind == MULTI else 1
+    histories = [ids(kind, *numbers) for numbers in ((3, 14), (9, 2, 6), (58,))]
+    users = [mine([Job(USERS, UserRequest(None, history), SearchOptions(intents=count))])[0] for history in histories]
+    jobs, expected = [], []
+    for place, (history, user) in enumerate(zip(histories, users)):
+        scores = np.array(user["user_vectors"]) @ bundle.item_vectors().T
+        out = np.argsort(-scores[-1])[:banned] if place else []  # of the lightest intent; of the first user none
+        jobs.append(Job(RETRIEVE, UserRequest(None, history), SearchOptions(
+            k=k, intents=count, merge="quota", exclude=bundle.item_ids[out].tolist() if place else [])))
+        near = np.array([[item for item in np.argsort(-row) if item not in out] for row in scores])
+        entries = loop_quota(near, np.take_along_axis(scores, near, 1), np.array(user["weights"]), k, .1)
+        best = [item for item in padded(entries, k)[0] if item >= 0]
+        expected.append(bundle.item_ids[best].tolist())
+    for order in ([0, 1, 2], [2, 0, 1]):
+        assert [answer["ids"] for answer in mine._run([jobs[row] for row in order])] == [expected[row] for row in order]
