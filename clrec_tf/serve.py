@@ -3,7 +3,6 @@ import os
 
 from absl import logging
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
@@ -34,8 +33,6 @@ def main(config: Config) -> None:
     # Threads that hand over to each other cost more than they save on batches this small.
     tf.config.threading.set_intra_op_parallelism_threads(settings.serve_threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    # A batch's thread runs the tower itself: waking another one takes as long as many of its operations do.
-    context.context().function_call_options = context.FunctionCallOptions(executor_type="SINGLE_THREADED_EXECUTOR")
     defaults = SearchOptions(retrieve.k, retrieve.exclude_seen, retrieve.intents, retrieve.merge)
     metrics = metrics_lib.Metrics()
     versions = Versions(export_dir, settings.serve_version, lambda bundle: Engine(bundle, defaults, metrics.observe),
