@@ -14,6 +14,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.serving.bulk import batches, results_writer, write_embeddings
 from clrec_tf.serving.bundle import Bundle, load_bundle
 from clrec_tf.serving.intents import concatenated
+from clrec_tf.serving.manifest import checked_export_dir
 from clrec_tf.serving.retrieval import Retriever
 from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
@@ -22,7 +23,9 @@ USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle:
 
   python -m clrec_tf.retrieve --export_dir=DIR --history=a,b,c --k=10
   python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl    lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}
-  python -m clrec_tf.retrieve --export_dir=DIR --users=users.parquet --output=items.parquet --embeddings=vectors.npz"""
+  python -m clrec_tf.retrieve --export_dir=DIR --users=users.parquet --output=items.parquet --embeddings=vectors.npz
+
+--export_dir may also be one version, which is then the one that is searched."""
 
 
 def main(config: Config) -> None:
@@ -65,9 +68,9 @@ def _check(settings: RetrieveConfig):
 
 
 def _export_dir(config: Config) -> str:
-    if config.paths.workdir and not config.paths.export_dir:
-        return os.path.join(config.paths.workdir, "export")
-    return require(config.paths.export_dir, "export_dir", "the bundle that python -m clrec_tf.export wrote")
+    export_dir = config.paths.export_dir or (config.paths.workdir and os.path.join(config.paths.workdir, "export"))
+    export_dir = require(export_dir, "export_dir", "the bundle that python -m clrec_tf.export wrote")
+    return checked_export_dir(export_dir, may_be_version=True)
 
 
 def _typed_user(history: str, bundle: Bundle) -> UserRequest:
@@ -126,4 +129,4 @@ def _bulk(retriever: Retriever, settings: RetrieveConfig):
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "retrieve"), usage=USAGE)
+    command_line.run(main, uses=("paths.export_dir", "paths.workdir", "retrieve"), usage=USAGE)

@@ -1,5 +1,6 @@
 """The command that serves a folder of bundles over HTTP and gRPC."""
 import os
+import signal
 
 from absl import logging
 import tensorflow as tf
@@ -7,7 +8,9 @@ import tensorflow as tf
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import UserError
+from clrec_tf.serving.manifest import checked_export_dir
 from clrec_tf.serving.search_options import SearchOptions
+from clrec_tf.serving.tf_serving import check_names
 
 USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bundles, and newer ones as they appear.
 
@@ -21,6 +24,8 @@ def main(config: Config) -> None:
     settings, retrieve = config.serve, config.retrieve
     export_dir = config.paths.export_dir or (config.paths.workdir and os.path.join(config.paths.workdir, "export"))
     export_dir = require(export_dir, "export_dir", "the folder of bundles that python -m clrec_tf.export wrote")
+    export_dir = checked_export_dir(export_dir, may_be_version=False)
+    check_names(settings.model_name, "")
     if retrieve.k > settings.max_k:
         raise UserError(f"--k={retrieve.k} is more than --max_k={settings.max_k}: raise the latter, or lower --k")
     try:
@@ -43,4 +48,7 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("serve", "paths", "retrieve"), usage=USAGE)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a version beside which another can be looked for
+    command_line.run(main, uses=(
+        "serve", "paths.export_dir", "paths.workdir",
+        *(f"retrieve.{name}" for name in ("k", "exclude_seen", "intents", "merge"))), usage=USAGE)

@@ -14,6 +14,7 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import index as index_lib
+from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.item_updates import Upserts, read_upserts, read_withdrawn
 from clrec_tf.serving.tuning import recall_at_k
@@ -70,7 +71,7 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
                      upserts.normalized, upsert)
     change = _change(bundle, upserts, read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0])
     parent = os.path.dirname(os.path.abspath(bundle.path))
-    version = 1 + max(int(name) for name in os.listdir(parent) if name.isdigit())
+    version = 1 + max(int(name) for name in os.listdir(parent) if manifest_lib.is_number(name))
     folder, recall_k = os.path.join(parent, str(version)), bundle.manifest["measured"]["recall_k"]
     before = recall_at_k(bundle.index, bundle.item_vectors(), queries, min(recall_k, np.count_nonzero(bundle.live)),
                          bundle.live)
@@ -82,7 +83,7 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
         if after < target_recall:
             raise DataError(f"the updated index has recall@{recall_k} = {after:.4f}, before {before:.4f}, "
                             f"--target_recall={target_recall} is asked: export again, or lower the target")
-        bundle_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(
+        manifest_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(
             measured=bundle.manifest["measured"] | dict(recall=after, recall_before=before)))
         bundle_lib.load_bundle(temporary)
     logging.info("published %s: %s", folder, change.counts)
@@ -151,8 +152,8 @@ def _write(folder, bundle: Bundle, change: _Change):
     index_folder = os.path.join(folder, bundle_lib.INDEX_FOLDER)
     written = set()
     if len(change.ids) > len(bundle.item_ids):
-        np.save(os.path.join(folder, bundle_lib.IDS_FILE), change.ids, allow_pickle=False)
-        written.add(bundle_lib.IDS_FILE)
+        np.save(os.path.join(folder, manifest_lib.IDS_FILE), change.ids, allow_pickle=False)
+        written.add(manifest_lib.IDS_FILE)
     if change.titles is not None:
         save_json(os.path.join(folder, bundle_lib.TITLES_FILE), change.titles.tolist())
         written.add(bundle_lib.TITLES_FILE)
@@ -215,8 +216,9 @@ def main(config: Config) -> None:
         raise UserError("neither --upsert nor --withdraw is given: name a file of items to add or to withdraw")
     if settings.upsert and not settings.upsert.endswith((".jsonl", ".parquet")):
         raise UserError(f"--upsert={settings.upsert}: the name must end in .jsonl or .parquet")
+    export_dir = manifest_lib.checked_export_dir(export_dir, may_be_version=True)
     print(update_bundle(export_dir, settings.upsert, settings.withdraw, config.export.target_recall))
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "update", "export.target_recall"), usage=USAGE)
+    command_line.run(main, uses=("paths.export_dir", "update", "export.target_recall"), usage=USAGE)

@@ -14,6 +14,7 @@ import pytest
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.serving import bundle as bundle_lib
+from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving import publish
 from clrec_tf.serving.bundle import load_bundle
 from clrec_tf.serving.candidates import encode_candidates
@@ -30,7 +31,7 @@ def rewrite_manifest(folder, **changes):
     """Makes the manifest agree with the files again, as someone who repairs a bundle by hand would."""
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").unlink()
-    bundle_lib.write_manifest(str(folder), manifest | changes)
+    manifest_lib.write_manifest(str(folder), manifest | changes)
 
 
 @pytest.mark.parametrize("kind", exported.KINDS)
@@ -193,9 +194,9 @@ def test_vectors_that_are_not_finite_are_refused():
 
 KILLED = """
 import os, signal, sys
-from clrec_tf.serving import bundle
+from clrec_tf.serving import manifest
 from tests import exported
-bundle.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
+manifest.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
 exported.world("int").export(sys.argv[1])
 """
 

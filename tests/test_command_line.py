@@ -29,6 +29,18 @@ def test_help_explains_the_flags_of_the_command(module, own, other):
     assert "--flagfile=FILE" in result.stdout
 
 
+@pytest.mark.parametrize("module, own, others", [
+    ("serve", ("export_dir", "workdir", "k", "exclude_seen", "intents", "merge"),
+     ("history", "users", "output", "embeddings", "retrieve_batch", "seed", "data_dir")),
+    ("retrieve", ("export_dir", "workdir", "history", "users"), ("seed", "data_dir")),
+    ("update_index", ("export_dir", "target_recall"), ("data_dir", "workdir", "seed", "index")),
+])
+def test_help_leaves_out_what_the_command_does_not_use(module, own, others):
+    text = command(module, "--help").stdout
+    assert all(f"  --{name} " in text for name in own) and not any(f"  --{name} " in text for name in others)
+    assert "one version inside it" not in text and "export fails" not in text
+
+
 def test_help_begins_with_what_the_command_is_about():
     result = command("benchmark", "--help")
     own = [result.stdout.index(f"  --{name}") for name in ("suite", "json", "data_dir", "embedding_dim", "batch_size")]

@@ -243,7 +243,7 @@ def test_a_large_update_is_warned_of(export_dir, caplog, monkeypatch):
 KILLED = """
 import os, signal, sys
 from clrec_tf import update_index
-update_index.bundle_lib.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
+update_index.manifest_lib.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
 update_index.update_bundle(sys.argv[1], "", sys.argv[2], 0.9)
 """
 

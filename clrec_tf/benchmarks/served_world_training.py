@@ -25,6 +25,7 @@ from clrec_tf.models.build import build_model
 from clrec_tf.models.multi_queue_negatives import build_multi_queue
 from clrec_tf.models.queue_variants import build_variant
 from clrec_tf.serving import bundle as bundle_lib
+from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving.publish import TrainingFacts
 from clrec_tf.serving.publish import export_bundle
 from clrec_tf.serving.retrieval import Retriever
@@ -60,11 +61,11 @@ def published(config: Config, intents: int, folder: str, steps: int = STEPS) -> 
     """
     world = ServedWorld(config.benchmark.benchmark_items, DIM)
     asked = dict(items=world.items, intents=intents, model=dataclasses.asdict(MODELS[intents]), steps=steps,
-                 batch=TRAINING.batch_size, export=dataclasses.asdict(EXPORT), format=bundle_lib.FORMAT_VERSION)
+                 batch=TRAINING.batch_size, export=dataclasses.asdict(EXPORT), format=manifest_lib.FORMAT_VERSION)
     path = os.path.join(folder, FACTS_FILE)
     if os.path.exists(path):
         found = load_json(path, "", "remove it")
-        if _same(found["asked"], asked) and bundle_lib.complete_versions(folder):
+        if _same(found["asked"], asked) and manifest_lib.complete_versions(folder):
             logging.info("%s holds this model already", folder)
             return found
     started = time.perf_counter()

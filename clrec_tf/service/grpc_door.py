@@ -19,7 +19,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from clrec_tf.errors import UserError
-from clrec_tf.serving.bundle import MODEL_FILE
+from clrec_tf.serving.manifest import MODEL_FILE
 
 DEFAULT_SIGNATURE = "serving_default"
 _ENDING_S = 30  # for calls under way when accepting has ended

@@ -9,7 +9,8 @@ from typing import Callable, Optional
 from absl import logging
 
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.serving.bundle import MANIFEST_FILE, Bundle, complete_versions, load_bundle
+from clrec_tf.serving.bundle import Bundle, load_bundle
+from clrec_tf.serving.manifest import MANIFEST_FILE, complete_versions, is_number
 from clrec_tf.service.engine import Engine
 
 PIN_FILE = "serve_version"
@@ -173,6 +174,6 @@ class Versions:
             return self._wanted
         except (OSError, UnicodeError) as error:
             raise DataError(f"{path} cannot be read ({error}): write the number of a version, or remove it") from error
-        if not (text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 2**31):
+        if not (is_number(text) and len(text) < 11 and 0 < int(text) < 2**31):
             raise DataError(f"{path} holds {text[:40]!r}: write the number of a version, or remove the file")
         return int(text)

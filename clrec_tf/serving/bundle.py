@@ -14,26 +14,20 @@ and `encode_items` know the exported catalogue only.
 """
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 from typing import Any, Optional, Sequence
 
-from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 from clrec_tf.serving.index import load_index
 from clrec_tf.serving.intents import Intents, default_count, served
+from clrec_tf.serving.manifest import (IDS_FILE, MANIFEST_FILE, check_files, complete_versions,
+                                       read_manifest)
 from clrec_tf.serving.updated_index import UpdatedIndex
-from clrec_tf.versions import versions
 
-FORMAT_VERSION = 2
-MANIFEST_FILE = "manifest.json"
-MODEL_FILE = "saved_model.pb"
-IDS_FILE = "item_ids.npy"
 TITLES_FILE = "titles.json"
 INDEX_FOLDER = "index"
 
@@ -157,25 +151,6 @@ class Bundle:
         return np.where(ascending[places] == ids, order[places], -1)
 
 
-def write_manifest(folder: str, facts: dict) -> None:
-    """Writes manifest.json: facts, package versions, and the size and sha256 of every file in the folder."""
-    files = {}
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(parent, name)
-            files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
-    save_json(os.path.join(folder, MANIFEST_FILE),
-              facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files))
-
-
-def complete_versions(export_dir: str) -> list[int]:
-    """Versions in a folder, ascending; folders without a manifest do not count."""
-    if not os.path.isdir(export_dir):
-        return []
-    return sorted(int(name) for name in os.listdir(export_dir)
-                  if name.isdigit() and os.path.isfile(os.path.join(export_dir, name, MANIFEST_FILE)))
-
-
 def load_bundle(path: str) -> Bundle:
     """Loads and checks a bundle.
 
@@ -192,8 +167,8 @@ def load_bundle(path: str) -> Bundle:
         if not versions:
             raise DataError(f"--export_dir={path} holds no complete bundle: run python -m clrec_tf.export first")
         folder = os.path.join(path, str(versions[-1]))
-    manifest = _read_manifest(folder)
-    _check_files(folder, manifest["files"])
+    manifest = read_manifest(folder)
+    check_files(folder, manifest["files"])
     try:
         item_ids = np.load(os.path.join(folder, IDS_FILE), allow_pickle=False)
         titles = None
@@ -216,45 +191,3 @@ def load_bundle(path: str) -> Bundle:
         sizes |= towers
         raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
     return Bundle(folder, manifest, tower, index, item_ids, titles)
-
-
-def _read_manifest(folder):
-    path = os.path.join(folder, MANIFEST_FILE)
-    try:
-        with open(path, encoding="utf-8") as file:
-            manifest = json.load(file)
-        manifest = {"intents": 1, "uses_dwell": False} | manifest  # not in bundles of before there were others
-        if manifest["format_version"] != FORMAT_VERSION:
-            raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
-                            f"{FORMAT_VERSION}: export again")
-        missing = {"checkpoint_hash", "id_type", "items", "max_history", "uses_time", "titles"} - set(manifest)
-        missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
-        if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):
-            raise KeyError(f"incomplete, without {sorted(missing)}")
-        manifest.setdefault("tower_items", manifest["items"])  # others are only in updated bundles
-        for name, mine in versions().items():
-            if manifest["versions"].get(name) != mine:
-                logging.warning("%s was exported with %s %s, this process has %s", folder, name,
-                                manifest["versions"].get(name), mine or "none")
-        return manifest
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} is damaged ({error!r}): export again") from error
-
-
-def _check_files(folder, files):
-    for name, expected in files.items():
-        path = os.path.normpath(os.path.join(folder, name))
-        if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
-            raise DataError(f"{folder}/{MANIFEST_FILE} names the file {name} outside its folder")
-        if not os.path.isfile(path):
-            raise DataError(f"{path} is missing though the manifest lists it: export again, or copy the bundle again")
-        if os.path.getsize(path) != expected["bytes"] or _sha256(path) != expected["sha256"]:
-            raise DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} "
-                            "expected, or another sha256): export again, or copy the bundle again")
-
-
-def _sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

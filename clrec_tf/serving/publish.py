@@ -15,6 +15,7 @@ from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
 from clrec_tf.serving import bundle as bundle_lib
+from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving import scann_model, tf_serving
 from clrec_tf.serving.candidates import Candidates, encode_candidates
 from clrec_tf.serving.graph_checks import foreign_ops
@@ -83,7 +84,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         measured = _measure(temporary, candidates, held_out, k, config.target_recall)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out)
         measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
-        bundle_lib.write_manifest(temporary, dict(
+        manifest_lib.write_manifest(temporary, dict(
             version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
             items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
@@ -103,9 +104,10 @@ def _version(export_dir, wanted):
     if "://" in export_dir:
         raise UserError(f"--export_dir={export_dir}: bundles are published by renaming a folder, which object stores "
                         "cannot; export to a local folder and upload the version, saved_model.pb last")
-    if os.path.exists(os.path.join(export_dir, bundle_lib.MODEL_FILE)):
+    if os.path.exists(os.path.join(export_dir, manifest_lib.MODEL_FILE)):
         raise UserError(f"--export_dir={export_dir} is itself a version: give the folder that holds it")
-    taken = [int(name) for name in os.listdir(export_dir) if name.isdigit()] if os.path.isdir(export_dir) else []
+    names = os.listdir(export_dir) if os.path.isdir(export_dir) else []
+    taken = [int(name) for name in names if manifest_lib.is_number(name)]
     if wanted in taken:
         raise UserError(f"--export_version={wanted}: {export_dir}/{wanted} exists, and versions are never overwritten; "
                         "choose another, or 0 for the next")
@@ -117,7 +119,7 @@ def _write(folder, parts: TowerParts, index):
     candidates = parts.candidates
     with parts.ids_file() as ids_file:
         UserTower(parts, ids_file).save(folder)
-    np.save(os.path.join(folder, bundle_lib.IDS_FILE), candidates.original_ids, allow_pickle=False)
+    np.save(os.path.join(folder, manifest_lib.IDS_FILE), candidates.original_ids, allow_pickle=False)
     if candidates.titles is not None:
         save_json(os.path.join(folder, bundle_lib.TITLES_FILE), candidates.titles.tolist())
     save_index(os.path.join(folder, bundle_lib.INDEX_FOLDER), index, parts.checkpoint_hash)
@@ -125,7 +127,7 @@ def _write(folder, parts: TowerParts, index):
 
 def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_recall) -> dict:
     """Checks the tower and the index as loaded from the folder, and says how good they are."""
-    foreign = foreign_ops(os.path.join(folder, bundle_lib.MODEL_FILE))
+    foreign = foreign_ops(os.path.join(folder, manifest_lib.MODEL_FILE))
     if foreign:
         raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
     predict = tf.saved_model.load(folder).signatures["serving_default"]

@@ -19,14 +19,13 @@ user's heaviest ones count, K in 1..H, and says which they are::
     serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d], weights [B,K], intents [B,K] int32
     retrieve         the same + intents [B] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
 
-Who has looked ids up himself calls the function `recent` of a loaded tower, which is no signature: see `encode_recent`.
-
 There `retrieve` gives an item the highest of the scores that the K intents give it, and names that intent, −1 where no
 item is left. Weights sum to 1 over all H intents. Those of a history without a known item are all 1/H.
 
 Every input has the users first, since servers that join requests into one batch, as TensorFlow Serving does, refuse
 scalars. So k and K are one number per user. Outputs are as wide as the largest of them; what a row does not use of it
-is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0.
+is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0. Who has looked ids up himself calls the
+function `recent` of a loaded tower, which is no signature: see `encode_recent`.
 """
 import contextlib
 import dataclasses
@@ -128,8 +127,8 @@ class UserTower(tf.Module):
             default, shape=[None, self.max_history])
         times = {}
         if self.uses_time:
-            times["request_time"] = one_each(request_time, history, "request_time")
-            times["timestamps"] = recent(same_shape(history, timestamps, "timestamps"), 0)
+            times = dict(request_time=one_each(request_time, history, "request_time"),
+                         timestamps=recent(same_shape(history, timestamps, "timestamps"), 0))
         if self.uses_dwell:
             times["dwell"] = recent(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL)
         return self.encode_recent(recent(positions, -1), **times)
@@ -174,8 +173,7 @@ class UserTower(tf.Module):
     def predict(self, intents=None, **history):
         """`serving_default`."""
         vectors, weights, numbers = self._heaviest(intents, **history)
-        result = {"user_vectors": vectors, "weights": weights}
-        return result if intents is None else result | {"intents": numbers}
+        return {"user_vectors": vectors, "weights": weights} | ({} if intents is None else {"intents": numbers})
 
     def retrieve(self, k, exclude, intents=None, **history):
         """`retrieve`: the k items of highest score, the more popular first among equals.
@@ -230,16 +228,16 @@ class UserTower(tf.Module):
 
     def save(self, folder: str) -> None:
         """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the function `recent`."""
-        user = {"history": tf.TensorSpec([None, None], self.id_dtype, "history")}
+        of_users = lambda name, dtype: {name: tf.TensorSpec([None], dtype, name)}
+        of_clicks = lambda name, dtype: {name: tf.TensorSpec([None, None], dtype, name)}
+        user = of_clicks("history", self.id_dtype)
         if self.uses_time:
-            user["timestamps"] = tf.TensorSpec([None, None], tf.int64, "timestamps")
-            user["request_time"] = tf.TensorSpec([None], tf.int64, "request_time")
+            user |= of_clicks("timestamps", tf.int64) | of_users("request_time", tf.int64)
         if self.uses_dwell:
-            user["dwell"] = tf.TensorSpec([None, None], tf.int64, "dwell")
+            user |= of_clicks("dwell", tf.int64)
         if self.num_intents > 1:
-            user["intents"] = tf.TensorSpec([None], tf.int32, "intents")
-        search = dict(k=tf.TensorSpec([None], tf.int32, "k"),
-                      exclude=tf.TensorSpec([None, None], self.id_dtype, "exclude"))
+            user |= of_users("intents", tf.int32)
+        search = of_users("k", tf.int32) | of_clicks("exclude", self.id_dtype)
         signatures = {
             "serving_default": tf.function(self.predict).get_concrete_function(**user),
             "retrieve": tf.function(self.retrieve).get_concrete_function(**user, **search),
@@ -248,6 +246,5 @@ class UserTower(tf.Module):
         clicks = tf.TensorSpec([None, self.max_history], tf.int64)
         recent = {"positions": clicks} | {name: clicks for name in ("timestamps", "dwell") if name in user}
         recent |= {name: user[name] for name in ("request_time",) if name in user}
-        self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))),
-                                  input_signature=list(recent.values()))
+        self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
         tf.saved_model.save(self, folder, signatures)

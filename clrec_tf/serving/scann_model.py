@@ -16,16 +16,15 @@ from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.serving import tf_serving
-from clrec_tf.serving.bundle import MODEL_FILE
 from clrec_tf.serving.candidates import Candidates
 from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers
 from clrec_tf.serving.intents import default_count
+from clrec_tf.serving.manifest import MODEL_FILE, NEEDS_FILE
 from clrec_tf.serving.saved_model import TowerParts, UserTower
 from clrec_tf.serving.tuning import cheapest
 from clrec_tf.versions import versions
 
-NEEDS_FILE = "needs.json"
 SMALLEST = 16  # items; ScaNN's quantizer has 16 centres
 _SCORE_BYTES = 128 * 2**20
 _SAME = 1e-6  # that two computations of a score may differ by

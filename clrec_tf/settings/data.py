@@ -11,7 +11,8 @@ class Paths(Section):
     data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).")
     workdir: str = setting("", "Folder of one run, outside of --data_dir: checkpoints, config.json, metrics.jsonl, "
                                "summaries, metrics.json.")
-    export_dir: str = setting("", "Folder of export bundles, or one version inside it (default: WORKDIR/export).")
+    export_dir: str = setting("", "Folder of export bundles, which holds the numbered versions (default: "
+                                  "WORKDIR/export, if the command takes --workdir).")
     seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
 
 

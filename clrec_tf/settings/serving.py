@@ -30,7 +30,7 @@ class ExportConfig(Section):
     export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
     index: str = setting("auto",
         "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
-    target_recall: float = setting(0.95, "Recall of the index against exact search below which export fails.",
+    target_recall: float = setting(0.95, "Recall of the index against exact search below which nothing is published.",
                                    lower=0.0, upper=1.0)
     recall_k: int = setting(100, "Results k that this recall is measured over.", lower=1, upper=10_000)
     export_users: int = setting(1000, "Held-out users on whom export measures recall and parity.", lower=1)
@@ -42,7 +42,7 @@ class ExportConfig(Section):
 
 @dataclasses.dataclass(frozen=True)
 class RetrieveConfig(Section):
-    """Retrieval from a bundle."""
+    """Retrieval from a bundle, also by the service."""
     history: str = setting("",
         "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
     k: int = setting(10, "Items retrieved per user.", lower=1, upper=10_000)
