@@ -31,6 +31,7 @@ def main(config: Config) -> None:
     try:
         from clrec_tf.service import metrics as metrics_lib, server  # pylint: disable=import-outside-toplevel
         from clrec_tf.service.engine import Engine  # pylint: disable=import-outside-toplevel
+        from clrec_tf.service.huge_pages import use_huge_pages  # pylint: disable=import-outside-toplevel
         from clrec_tf.service.versions import Versions  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise UserError(f"the service needs packages that do not load ({error}): pip install -c constraints.txt -e "
@@ -40,8 +41,11 @@ def main(config: Config) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     defaults = SearchOptions(retrieve.k, retrieve.exclude_seen, retrieve.intents, retrieve.merge)
     metrics = metrics_lib.Metrics()
-    versions = Versions(export_dir, settings.serve_version, lambda bundle: Engine(bundle, defaults, metrics.observe),
-                        metrics.swapped, metrics.refused)
+
+    def make(bundle):
+        use_huge_pages()  # its vectors were just loaded
+        return Engine(bundle, defaults, metrics.observe)
+    versions = Versions(export_dir, settings.serve_version, make, metrics.swapped, metrics.refused)
     logging.info("loading from %s", export_dir)
     versions.start()
     server.serve(settings, versions, metrics)

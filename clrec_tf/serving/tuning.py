@@ -13,9 +13,9 @@ EXACT_BELOW = 20_000  # items; below, exact search is as fast as ScaNN
 _SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 # Share of the leaves searched, and candidates re-scored per item asked for: neither falls, so recall rises. Of what was
 # measured with 10⁵ and 10⁶ clustered vectors these are close to the cheapest for each recall; the fourth is the first
-# to reach .95 with 10⁶, the ninth with 10⁵.
-_EFFORTS = ((1 / 100, 3), (3 / 200, 4), (1 / 50, 4), (3 / 100, 4), (1 / 20, 4), (3 / 40, 4), (3 / 40, 6), (1 / 10, 6),
-            (3 / 20, 6), (1 / 5, 6), (1 / 5, 8), (3 / 10, 8), (1 / 2, 12), (1, 16), (1, 32))
+# to reach .95 with 10⁶, the tenth with 10⁵.
+_EFFORTS = ((1 / 100, 3), (3 / 200, 4), (1 / 50, 4), (3 / 100, 4), (1 / 20, 4), (1 / 20, 5), (1 / 20, 6), (3 / 40, 6),
+            (1 / 10, 6), (3 / 20, 6), (1 / 5, 6), (1 / 5, 8), (3 / 10, 8), (1 / 2, 12), (1, 16), (1, 32))
 _SURE = 2  # standard errors
 _SAME = 1e-6  # part of a score that two computations of it may differ by
 
