@@ -59,15 +59,22 @@ def test_no_text_finds_the_most_popular():
     assert [(item["id"], item["title"]) for item in found] == list(zip(bundle.item_ids[:5], bundle.titles[:5]))
 
 
-def test_fresh_items_are_not_offered_but_named():
+def test_fresh_items_are_found_after_the_others_and_marked():
     bundle = loaded("string")
-    bundle = dataclasses.replace(bundle, manifest=bundle.manifest | {"tower_items": ITEMS - 1})
-    last, before = (str(item) for item in bundle.item_ids[:-3:-1])
-    assert last not in [item["id"] for item in ItemFinder().find(bundle, "title", ITEMS)["items"]]
-    assert last not in [item["id"] for item in ItemFinder().find(bundle, last, ITEMS)["items"]]
+    bundle = dataclasses.replace(bundle, manifest=bundle.manifest | {"tower_items": ITEMS - 2})
+    last, second, before = (str(item) for item in bundle.item_ids[:-4:-1])
+    marked = dict(id=last, title=bundle.titles[-1], known=False, fresh=True)
+    found = ItemFinder().find(bundle, "title", ITEMS)["items"]
+    assert found[-1] == marked and len(found) == ITEMS and sum("fresh" in item for item in found) == 2
+    assert ItemFinder().find(bundle, last, ITEMS)["items"][0] == marked
+    assert last not in [item["id"] for item in ItemFinder().find(bundle, "", ITEMS)["items"]]  # no popularity is known
     assert known_items(bundle, [last, before, "nope"])["items"] == [
-        dict(id=last, title=bundle.titles[-1], known=False), dict(id=before, title=bundle.titles[-2], known=True),
-        dict(id="nope", title=None, known=False)]
+        marked, dict(id=before, title=bundle.titles[-3], known=True), dict(id="nope", title=None, known=False)]
+    bundle.__dict__["live"] = ~np.isin(bundle.item_ids, [last, before])  # withdrawn: `before` counts in histories still
+    found = [item["id"] for item in ItemFinder().find(bundle, "title", ITEMS)["items"]]
+    assert last not in found and before in found and second in found
+    assert last not in [item["id"] for item in ItemFinder().find(bundle, last, ITEMS)["items"]]
+    assert known_items(bundle, [last])["items"] == [dict(id=last, title=bundle.titles[-1], known=False)]
 
 
 @pytest.mark.parametrize("text", ["", "x", "1e3", "٣", "1" * 30, str(2**63), "--7", "0"])

@@ -85,6 +85,8 @@ def test_a_bundle_knows_what_is_live_and_what_counts_in_histories(export_dir):
     assert bundle.history_positions(ids).tolist() == [place[0], place[1], -1, -1]
     assert bundle.all_positions(ids).tolist() == [place[0], place[1], ITEMS, -1]
     assert bundle.live.sum() == ITEMS and not bundle.live[place[0]]
+    assert bundle.counts == dict(items=ITEMS, fresh=1, withdrawn=1)
+    assert old.counts == dict(items=ITEMS, fresh=0, withdrawn=0)
     assert bundle.manifest["items"] == ITEMS + 1 and bundle.manifest["tower_items"] == ITEMS
     assert bundle.item_vectors() is bundle.item_vectors()
     np.testing.assert_allclose(bundle.item_vectors(), np.append(old.item_vectors(), [X], axis=0))
@@ -99,6 +101,7 @@ def test_updates_of_updates(export_dir):
         version=2, fresh=1, moved=0, returned=1, withdrawn=1, live=ITEMS)
     ids, _ = found(bundle, X)
     assert ids[0] == "n2" and "n1" not in ids and A in ids and B not in ids
+    assert bundle.counts == dict(items=ITEMS, fresh=1, withdrawn=2)  # n2; B and n1
     assert bundle.titles[bundle.positions(np.array([C]))[0]] == "T"
     old = exported.loaded("string")
     np.testing.assert_array_equal(bundle.item_vectors()[:ITEMS], old.item_vectors())

@@ -117,7 +117,7 @@ def metadata(name: str, engine) -> dict:
     manifest = engine.bundle.manifest
     facts = {key: manifest[key] for key in ("checkpoint_hash", "step", "created", "id_type", "items", "dimension",
                                             "similarity", "max_history", "uses_time", "uses_dwell", "intents", "index",
-                                            "measured", "versions") if key in manifest}
+                                            "measured", "versions") if key in manifest} | engine.bundle.counts
     signatures = {signature: list(kind.__struct_fields__) for signature, kind in bodies.INSTANCES.items()}
     return {"model_spec": {"name": name, "version": str(engine.version)},
             "metadata": {"bundle": facts, "signatures": signatures}}

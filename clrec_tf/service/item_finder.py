@@ -29,8 +29,9 @@ class ItemFinder:
         self._texts: dict[int, str] = {}
 
     def find(self, bundle: Bundle, query: str, limit: int) -> dict:
-        """Items that may stand in a history: that of this very id, then those of which the id, the title or a word of
-        it begins with the query, then those that hold it anywhere; the most popular first, and all of them for "".
+        """Items: that of this very id, then those of which the id, the title or a word of it begins with the query,
+        then those that hold it anywhere; the most popular first, and of them alone for "". Fresh items come last;
+        withdrawn ones too are found as long as they count in histories.
 
         Returns:
           `items`, at most `limit`, as `known_items` gives them; and `complete`, whether all items were looked at or
@@ -38,16 +39,18 @@ class ItemFinder:
         """
         if self._bundle() is not bundle:
             self._bundle, self._texts = weakref.ref(bundle), {}
-        size, query = bundle.manifest["tower_items"], folded(query)
+        query = folded(query)
         if not query:
-            return {"items": _entries(bundle, range(min(size, limit))), "complete": True}
-        exact = [place for place in _places(bundle, [query]) if 0 <= place < size]
-        begin, within, complete = self._search(bundle, size, query, limit)
+            popular = range(min(bundle.manifest["tower_items"], limit))  # of fresh ones nothing is known
+            return {"items": _entries(bundle, popular), "complete": True}
+        exact = [place for place in _places(bundle, [query]) if place >= 0 and _of_use(bundle, place)]
+        begin, within, complete = self._search(bundle, query, limit)
         places = list(dict.fromkeys([*exact, *begin, *within]))[:limit]
         return {"items": _entries(bundle, places), "complete": complete}
 
-    def _search(self, bundle, size, query, limit):
+    def _search(self, bundle, query, limit):
         """Positions of items that the query begins, and of others that hold it; and whether the time was enough."""
+        size = len(bundle.item_ids)
         begin, within, end = [], [], time.monotonic() + self._seconds
         for start in range(0, size, _CHUNK):
             if time.monotonic() > end:
@@ -62,16 +65,20 @@ class ItemFinder:
         return begin, within, True
 
     def _text(self, bundle, start, end):
-        """A line per item, each after its "\\n"."""
+        """A line per item, each after its "\\n"; empty for those of no use."""
         if start not in self._texts:
             titles = [""] * (end - start) if bundle.titles is None else bundle.titles[start:end].tolist()
-            self._texts[start] = "".join(f"\n{folded(str(item))}\t{folded(title)}" for item, title
-                                         in zip(bundle.item_ids[start:end].tolist(), titles))
+            self._texts[start] = "".join(
+                f"\n{folded(str(item))}\t{folded(title)}" if _of_use(bundle, place) else "\n" for place, item, title
+                in zip(range(start, end), bundle.item_ids[start:end].tolist(), titles))
         return self._texts[start]
 
 
 def known_items(bundle: Bundle, ids: list[str]) -> dict:
-    """Of ids as typed: `items`, each with `id`, `title` or None, and `known`, whether it counts in a history."""
+    """Of ids as typed: `items`, each with `id`, `title` or None, and `known`, whether it counts in a history.
+
+    One that does not, but can be retrieved, is `fresh`.
+    """
     places = _places(bundle, ids)
     entries = [dict(id=item, title=None, known=False) for item in ids]
     for row, place in enumerate(places):
@@ -113,8 +120,14 @@ def _number(text: str) -> Optional[int]:
     return number if abs(number) < 2**63 else None
 
 
+def _of_use(bundle, place) -> bool:
+    """Whether an item counts in histories or can be retrieved: a fresh one that was withdrawn does neither."""
+    return place < bundle.manifest["tower_items"] or bool(bundle.live[place])
+
+
 def _entries(bundle, places) -> list[dict]:
     """Ids as text: a number of more than 53 bits would not survive JavaScript."""
+    known = [bool(place < bundle.manifest["tower_items"]) for place in places]
     return [dict(id=str(bundle.item_ids[place].item()),
-                 title=None if bundle.titles is None else bundle.titles[place] or None,
-                 known=bool(place < bundle.manifest["tower_items"])) for place in places]
+                 title=None if bundle.titles is None else bundle.titles[place] or None, known=counts)
+            | ({} if counts or not bundle.live[place] else {"fresh": True}) for place, counts in zip(places, known)]

@@ -26,7 +26,7 @@ class Metrics:
         self._unknown = prometheus.Counter("clrec_unknown_clicks", "Clicks on items that the model does not know.",
                                            registry=self.registry)
         self._version = prometheus.Gauge("clrec_model_version", "Version served.", registry=self.registry)
-        self._items = prometheus.Gauge("clrec_model_items", "Items in the index.", registry=self.registry)
+        self._items = prometheus.Gauge("clrec_model_items", "Items that can be retrieved.", registry=self.registry)
         self._recall = prometheus.Gauge("clrec_index_recall", "Recall of the index against exact search, as measured "
                                         "when it was published.", registry=self.registry)
         self._refused = prometheus.Counter("clrec_versions_refused", "Versions that could not be served.",
@@ -63,7 +63,7 @@ class Metrics:
         """Another version is served."""
         manifest = engine.bundle.manifest
         self._version.set(engine.version)
-        self._items.set(engine.bundle.index.size)
+        self._items.set(engine.bundle.counts["items"])
         self._recall.set(manifest["measured"]["recall"])
 
     def refused(self) -> None:

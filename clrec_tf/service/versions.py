@@ -149,7 +149,7 @@ class Versions:
         self.refusals.pop(number, None)
         self._swapped(engine)
         logging.info("version %d stands ready after %.1f s: %d items, %s index", number,
-                     time.perf_counter() - started, engine.bundle.index.size, engine.bundle.manifest["index"]["kind"])
+                     time.perf_counter() - started, engine.bundle.counts["items"], engine.bundle.manifest["index"]["kind"])
 
     def _refuse(self, number, seen, error):
         self._refused_as.add(seen)

@@ -112,6 +112,13 @@ class Bundle:
         return self.index.live
 
     @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """`items` that can be retrieved, of which `fresh` are those that the tower does not know; and `withdrawn`."""
+        items = int(np.count_nonzero(self.live))
+        fresh = int(np.count_nonzero(self.live[self.manifest["tower_items"]:]))
+        return dict(items=items, fresh=fresh, withdrawn=len(self.live) - items)
+
+    @functools.cached_property
     def _sorted_ids(self):
         order = np.argsort(self.item_ids, kind="stable")
         return order, self.item_ids[order]
