@@ -221,6 +221,7 @@ def test_what_is_measured_hinders_nobody(measure):
     (_, *others), last = run(scene())
     assert others == [[1], [4]] and batches.waiting_jobs == 0
     assert last == [[9]] or measure == "wait" and isinstance(last[0], ValueError)  # who asks is told
+    batches.close()  # who was told has not waited for the batch
     assert runner.batches == [[0], [1, 2], [3]]
 
 
