@@ -3,11 +3,15 @@
 pip does not notice versions that do not fit: broken sets install cleanly and fail later, in the middle of a job."""
 import sys
 from importlib import metadata
+from typing import Optional
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
 
-REMEDY = "install the tested set: pip install -c constraints.txt -e ."
+REMEDY = "pip install -c constraints.txt -e ."
+SERVICE = ("fastapi", "uvicorn", "msgspec", "prometheus-client")
+SERVICE_REMEDY = "pip install -c constraints.txt -e '.[serve]'"
+_MARKS = {True: "ok  ", False: "FAIL", None: "none"}
 
 
 def _tensorflow():
@@ -73,25 +77,49 @@ def _matplotlib():
     return "png"
 
 
+def _service():
+    from fastapi import FastAPI
+    import msgspec
+    import prometheus_client
+    import uvicorn
+    prometheus_client.Counter("runs", "Of this.", registry=prometheus_client.CollectorRegistry()).inc()
+    uvicorn.Config(FastAPI(), log_config=None).load()
+    assert msgspec.json.decode(b'{"k": 3}', type=dict[str, int])["k"] == 3
+    return " ".join(SERVICE)
+
+
 CHECKS = {"tensorflow": _tensorflow, "tf-keras": _keras, "tensorflow-recommenders": _recommenders,
           "tensorflow-io": _io, "scann": _scann, "tensorflow-serving-api": _serving_api,
           "polars": _polars, "matplotlib": _matplotlib}
 
 
-def diagnose() -> dict[str, tuple[str, str, bool]]:
-    """Runs every check: package -> (version, what ran or what failed, whether it works)."""
-    found = {}
-    for package, check in CHECKS.items():
-        try:
-            version = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = ("absent", "not installed", False)
-            continue
-        try:
-            found[package] = (version, check(), True)
-        except Exception as error:  # pylint: disable=broad-except  (whatever a broken binary raises)
-            found[package] = (version, f"{type(error).__name__}: {str(error).splitlines()[0][:150]}", False)
+def diagnose() -> dict[str, tuple[str, str, Optional[bool]]]:
+    """Runs every check: package -> (version, what ran or what failed, whether it works; None: it need not be there)."""
+    found = {package: _diagnosed(package, check) for package, check in CHECKS.items()}
+    absent = [package for package in SERVICE if _version(package) is None]
+    if absent:
+        found["the service"] = ("absent", f"for clrec_tf.serve alone; not installed: {', '.join(absent)}; "
+                                f"{SERVICE_REMEDY}", None)
+    else:
+        found["the service"] = _diagnosed(SERVICE[0], _service)
     return found
+
+
+def _diagnosed(package, check):
+    version = _version(package)
+    if version is None:
+        return "absent", "not installed", False
+    try:
+        return version, check(), True
+    except Exception as error:  # pylint: disable=broad-except  (whatever a broken binary raises)
+        return version, f"{type(error).__name__}: {str(error).splitlines()[0][:150]}", False
+
+
+def _version(package) -> Optional[str]:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def main(config: Config) -> int:
@@ -99,10 +127,11 @@ def main(config: Config) -> int:
     del config
     found = diagnose()
     for package, (version, what, works) in found.items():
-        print(f"{'ok  ' if works else 'FAIL'}  {package:<24} {version:<10} {what}")
-    if all(works for _, _, works in found.values()):
+        print(f"{_MARKS[works]}  {package:<24} {version:<10} {what}")
+    if all(works is not False for _, _, works in found.values()):
         return 0
-    print(f"remedy: {REMEDY}", file=sys.stderr)
+    remedy = SERVICE_REMEDY if found["the service"][2] is False else REMEDY  # which installs all
+    print(f"remedy: install the tested set: {remedy}", file=sys.stderr)
     return 1
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving import publish
 from clrec_tf.serving.bundle import load_bundle

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from clrec_tf import doctor
+from clrec_tf.config import Config
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -97,4 +100,24 @@ def test_doctor_finds_every_package_in_order_and_leaves_no_files_behind(tmp_path
     result = command("doctor", env={**os.environ, "TMPDIR": str(tmp_path)})
     assert result.returncode == 0, result.stdout
     assert os.listdir(tmp_path) == []
-    assert result.stdout.count("ok  ") == 8 and "FAIL" not in result.stdout
+    assert result.stdout.count("ok  ") == 9 and "FAIL" not in result.stdout
+
+
+def test_doctor_says_how_to_get_the_service_and_does_without(monkeypatch, capsys):
+    found = doctor.metadata.version
+
+    def version(package):
+        if package == "msgspec":
+            raise doctor.metadata.PackageNotFoundError(package)
+        return found(package)
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(doctor, "CHECKS", {"polars": doctor.CHECKS["polars"]})
+    assert doctor.main(Config()) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("none  the service") and "not installed: msgspec;" in last and last.endswith("'.[serve]'")
+    monkeypatch.undo()
+    monkeypatch.setattr(doctor, "CHECKS", {})
+    monkeypatch.setattr(doctor, "_service", lambda: 1 / 0)
+    assert doctor.main(Config()) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("FAIL  the service") and told.err.endswith("'.[serve]'\n")

@@ -154,6 +154,9 @@ def test_the_client_retrieves_what_the_signature_does_and_names_what_is_wrong(do
     assert not set(ids) & {int(row[0]) for row in rows} and len(rows) == 4
     wrong = client(door[2], "--k=0")
     assert wrong.returncode == 1 and "k must be at least 1" in wrong.stderr and "Traceback" not in wrong.stderr
+    wrong = client(door[2], "--history=3,abc")
+    assert wrong.returncode == 1 and "--history=3,abc: the item ids of this model are integers" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
 
 
 @pytest.mark.parametrize("status, code", [

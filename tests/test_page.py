@@ -1,11 +1,14 @@
 """The page of the service, as a person meets it in a browser: against what the API answers."""
 import contextlib
+import json
 import re
 import subprocess
 import urllib.parse
 
 import pytest
 
+from clrec_tf.serving.bundle import load_bundle
+from clrec_tf.update_index import update_bundle
 from tests import chromium
 from tests.exported import ITEMS
 from tests.page_worlds import HOSTILE, LARGE, multi_world, text_id, text_world
@@ -174,6 +177,29 @@ class TestText:
         expected, = services["text"].users(dict(history=history, k=20, exclude_seen=True))
         assert page.texts("#facts div")[0].split() == ["version", "2"]
         assert shown(page) == expected["ids"] != [item for item in before if item not in history]
+
+    def test_a_fresh_item_is_found_and_said_not_to_count(self, services, page, tmp_path):
+        service, folder = services["text"], str(services["text_folder"])
+        (tmp_path / "new.jsonl").write_text(json.dumps({"id": "brand-new", "like": [text_id(3)], "title": "Fresh one"}))
+        (tmp_path / "gone.txt").write_text(f"{text_id(4)}\n{text_id(5)}\n")
+        update_bundle(folder, str(tmp_path / "new.jsonl"), str(tmp_path / "gone.txt"), 0.9)
+        version = load_bundle(folder).manifest["version"]
+        wait_for(lambda: service.request("/readyz").json["version"] == version, 30)
+        page.open(address(service))
+        assert page.texts("#facts div")[1].split() == ["items", str(ITEMS - 1)]
+        page.run("document.querySelector('#find').focus()")
+        page.type("fresh o")
+        page.wait("document.querySelector('#found [aria-selected=true]')?.textContent.startsWith('Fresh one')")
+        said = "fresh: does not count in a history yet"
+        assert page.run("document.querySelector('#found [aria-selected=true]').textContent").endswith(said)
+        page.press("Enter")
+        page.settled()
+        assert page.attributes(".chip", "data-id") == ["brand-new"]
+        assert page.texts(".chip.strange .name")[0].split("\n") == ["Fresh one", said]
+
+    def test_small_weights_are_not_shown_as_none(self, page):
+        assert [page.run(f"percent({value})") for value in (0, .0009, .001, .0994, .5)] == [
+            "< 0.1 %", "< 0.1 %", "0.1 %", "9.9 %", "50 %"]
 
 
 @BROWSER

@@ -199,7 +199,7 @@ def test_a_quota_gives_every_intent_its_share(services):
     ({"allow": [1] * 21}, ["allow has 21 ids", "--max_listed"]),
     ({"intents": INTENTS + 1}, ["intents is 7", "the model has 6", "give at most that many"]),
     ({"k": 0}, ["`int` >= 1", "instances[0].k"]),
-    ({"merge": "best"}, ["best", "instances[0].merge"]),
+    ({"merge": "best"}, ["best", "instances[0].merge", "merge (maximum or quota), titles"]),
     ({"kk": 3}, ["unknown field `kk`", "entries are history, timestamps"]),
     ({"timestamps": [1]}, ["timestamps has 1 entries, history has 2: give one per click"]),
     ({"timestamps": [1, 2]}, ["timestamps but no request_time", "add it"]),

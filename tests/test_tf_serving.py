@@ -205,6 +205,15 @@ def test_the_rest_client_gives_every_input_that_tensorflow_serving_demands(kind)
     assert [len(row["history"]), row["history"][:2]] == [6, items]
 
 
+@pytest.mark.parametrize("metadata", [
+    {"bundle": {"id_type": "int", "intents": 1}},
+    {"signature_def": {"signature_def": {"retrieve": {"inputs": {"history": {"dtype": "DT_INT64"}}}}}}])
+def test_the_rest_client_names_ids_that_are_no_integers(metadata):
+    arguments = types.SimpleNamespace(history="3,abc", width=6, k=4, intents=2, exclude_seen=True)
+    with pytest.raises(SystemExit, match="--history=3,abc: the item ids of this model are integers .*'abc'"):
+        rest_client().instance(metadata, arguments)
+
+
 def test_padding_with_the_first_element_would_change_what_is_retrieved():
     """Why batching.config says false: with true, the server fills a shorter history up with its first click."""
     signature = exported.loaded("int").tower.signatures["serving_default"]

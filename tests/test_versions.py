@@ -13,12 +13,16 @@ import weakref
 
 import pytest
 
+from clrec_tf import update_index
 from clrec_tf.errors import DataError
+from clrec_tf.service.app import version_states
+from clrec_tf.service.description import metadata
 from clrec_tf.service.engine import Engine
+from clrec_tf.service.metrics import Metrics
 from clrec_tf.service.versions import Versions
 from clrec_tf.serving.search_options import SearchOptions
 from tests import exported
-from tests.service_process import answer_of, ask, read_all, serving, wait_for
+from tests.service_process import START_S, answer_of, ask, read_all, serving, wait_for
 from tests.test_command_line import command
 
 HISTORY = [exported.original_id("int", number) for number in (3, 14, 15)]
@@ -138,6 +142,41 @@ def test_a_version_is_served_by_its_folder_and_one_made_anew_is_another(models, 
     assert versions.engine.bundle.manifest["checkpoint_hash"] == "a" * 64 and not versions.refusals
 
 
+def test_a_version_replaced_in_place_is_noticed_by_size_and_by_when_it_was_written(models, tmp_path):
+    publish(models[0], tmp_path, 7)
+    manifest = tmp_path / "7" / "manifest.json"
+    before, versions = manifest.stat(), started(tmp_path)
+    for text in (manifest.read_text() + "\n", manifest.read_text()):
+        first = versions.engine
+        manifest.write_text(text)
+        os.utime(manifest, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert manifest.stat().st_ino == before.st_ino and manifest.stat().st_mtime_ns == before.st_mtime_ns
+        versions.look()
+        assert versions.engine is not first
+        first = versions.engine
+        versions.look()
+        assert versions.engine is first
+
+
+def test_what_can_be_retrieved_is_counted(models, tmp_path, caplog):
+    publish(models[0], tmp_path, 1)
+    (tmp_path / "gone.txt").write_text(f"{HISTORY[0]}\n{HISTORY[1]}\n")
+    (tmp_path / "more.txt").write_text(f"{HISTORY[2]}\n")
+    (tmp_path / "new.jsonl").write_text(json.dumps({"id": 7, "like": HISTORY}))
+    update_index.update_bundle(str(tmp_path), str(tmp_path / "new.jsonl"), str(tmp_path / "gone.txt"), 0.9)
+    metrics = Metrics()
+    with caplog.at_level("INFO", logger="absl"):
+        versions = started(tmp_path, swapped=metrics.swapped)
+    assert f"{exported.ITEMS - 1} items, updated index" in caplog.text
+    assert f"clrec_model_items {exported.ITEMS - 1}.0\n".encode() in metrics.text()
+    facts = metadata("clrec", versions.engine)["metadata"]["bundle"]
+    assert {name: facts[name] for name in ("items", "fresh", "withdrawn")} == dict(
+        items=exported.ITEMS - 1, fresh=1, withdrawn=2)
+    update_index.update_bundle(str(tmp_path), "", str(tmp_path / "more.txt"), 0.9)
+    versions.look()
+    assert f"clrec_model_items {exported.ITEMS - 2}.0\n".encode() in metrics.text()
+
+
 def test_a_version_spoilt_after_it_was_loaded_stays_rather_than_an_older_one(models, tmp_path):
     publish(models[0], tmp_path, 1)
     publish(models[1], tmp_path, 2)
@@ -176,12 +215,15 @@ def test_the_file_goes_before_the_flag_and_both_before_the_newest(models, tmp_pa
         pin.write_text(text)
         versions.look()
         assert versions.engine.version == 1
+        told = {entry["version"]: entry["status"]["error_message"] for entry in version_states(versions)}
+        assert "write the number of a version" in told["1"] if text != "9" else "version 9 is asked" in told["9"]
         with pytest.raises(DataError, match="write the number of a version, or remove|version 9 is asked for"):
             started(tmp_path)
     assert "version 9 is asked for" in versions.refusals[9] and "[1, 2, 3]" in versions.refusals[9]
     pin.unlink()
     versions.look()
     assert versions.engine.version == 2 and not versions.refusals
+    assert [entry["status"]["error_message"] for entry in version_states(versions)] == [""]
     pin.write_text("9")
     versions.look()
     publish(models[1], tmp_path, 9)  # what was asked for comes later
@@ -312,6 +354,14 @@ def test_the_life_of_a_service_under_load(models, tmp_path):
             wait_for(lambda: served(service) == [2], 20)
             end_under_load(service)
         assert not [failure for failure in load.failures if not isinstance(failure, str)]
+
+
+def test_a_hangup_while_it_loads_does_not_end_it(models, tmp_path):
+    publish(models[0], tmp_path, 1)
+    with serving(tmp_path) as service:
+        wait_for(lambda: "loading from" in service.log, START_S)
+        service.signal(signal.SIGHUP)
+        assert service.port and service.request("/readyz").status == 200
 
 
 def end_under_load(service):

@@ -129,11 +129,12 @@ class _ShortPath:
 
 
 def version_states(versions: Versions) -> list[dict]:
-    """As TF Serving's GetModelStatus lists versions, the newest first."""
-    served = versions.engine.version
-    states = {served: ("AVAILABLE", "OK", "")} | {
-        number: ("END", "FAILED_PRECONDITION", text)
-        for number, text in list(versions.refusals.items()) if number != served}  # another thread may add to them
+    """As TF Serving's GetModelStatus lists versions, the newest first, with what the latest look found wrong."""
+    served, refusals = versions.engine.version, dict(versions.refusals)  # another thread may add to them
+    # What is no version's own fault, such as a bad text in the file `serve_version`, stands by the one that is served.
+    fault = "" if versions.complaint in refusals.values() else versions.complaint
+    states = {served: ("AVAILABLE", "OK", fault)} | {
+        number: ("END", "FAILED_PRECONDITION", text) for number, text in refusals.items() if number != served}
     return [dict(version=str(number), state=state, status=dict(error_code=code, error_message=text))
             for number, (state, code, text) in sorted(states.items(), reverse=True)]
 

@@ -3,7 +3,8 @@
 `instances` holds one object per user, `inputs` one list per entry; an answer has `predictions` or `outputs` alike.
 """
 import dataclasses
-from typing import Annotated, Any, Literal, Optional, Sequence, Union
+import functools
+from typing import Annotated, Any, Literal, Optional, Sequence, Union, get_args, get_origin
 
 import msgspec
 
@@ -194,11 +195,22 @@ def _too_many(count, limits):
                         "send several requests")
 
 
+@functools.cache
+def _entries(kind) -> str:
+    """The entries of one user or item, each with its choices if it has some."""
+    told = []
+    for field in msgspec.structs.fields(kind):
+        choices = [choice for form in (field.type, *get_args(field.type)) if get_origin(form) is Literal
+                   for choice in get_args(form)]
+        told.append(field.name + (f" ({' or '.join(choices)})" if choices else ""))
+    return ", ".join(told)
+
+
 def _decoded(decode, name, kind=None):
     """What `decode` gives; its errors name the entry within `name`."""
     try:
         return decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         text = str(error).replace("`$", f"`{name}" if name != "the body" else "`")
-        entries = "" if kind is None else f"; entries are {', '.join(kind.__struct_fields__)}"
+        entries = "" if kind is None else f"; entries are {_entries(kind)}"
         raise ServiceError(f"{name} cannot be read: {text}{entries}") from error

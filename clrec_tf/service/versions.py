@@ -18,11 +18,15 @@ PIN_FILE = "serve_version"
 
 @dataclasses.dataclass(frozen=True)
 class _Seen:
-    """A version folder as it was looked at: one that was made anew under the same number is another; 0, 0: not there.
+    """A version folder as it was looked at, by its manifest; one that was made anew under the same number is another.
+
+    Whether it is there at all, `changed` tells: 0 if not.
     """
     number: int
-    inode: int
-    changed: int
+    inode: int = 0
+    changed: int = 0
+    size: int = 0
+    status_changed: int = 0  # which no copying tool sets back, unlike `changed`
 
 
 class Versions:
@@ -46,10 +50,10 @@ class Versions:
         self._served: Optional[_Seen] = None
         self._stop, self._look_now = threading.Event(), threading.Event()
         self._thread = None
-        self._complaint = ""  # of the latest look, said once
         self._replaced = False  # whether the latest look left an old engine behind
         self.engine: Optional[Engine] = None
         self.refusals: dict[int, str] = {}  # by version, why it is not served
+        self.complaint = ""  # of the latest look, logged once: why what is served may not be what is wanted
         self._refused_as: set[_Seen] = set()
 
     def start(self) -> None:
@@ -115,12 +119,12 @@ class Versions:
                 if number == self._served.number:
                     break  # it was spoilt after it was loaded; what is served stays, rather than an older version
             self._forget_refusals(pinned)
-            self._complaint = ""
+            self.complaint = ""
         except Exception as error:  # pylint: disable=broad-except  (the next look may find better)
-            if str(error) != self._complaint:
+            if str(error) != self.complaint:
                 logging.error("served is still version %d: %s", self.engine.version, error,
                               exc_info=not isinstance(error, UserError))
-            self._complaint = str(error)
+            self.complaint = str(error)
 
     def _forget_refusals(self, pinned):
         """Of versions that are gone and that nobody asks for."""
@@ -148,8 +152,9 @@ class Versions:
         self._served, self.engine = seen, engine
         self.refusals.pop(number, None)
         self._swapped(engine)
-        logging.info("version %d stands ready after %.1f s: %d items, %s index", number,
-                     time.perf_counter() - started, engine.bundle.counts["items"], engine.bundle.manifest["index"]["kind"])
+        bundle, took = engine.bundle, time.perf_counter() - started
+        logging.info("version %d stands ready after %.1f s: %d items, %s index", number, took, bundle.counts["items"],
+                     bundle.manifest["index"]["kind"])
 
     def _refuse(self, number, seen, error):
         self._refused_as.add(seen)
@@ -161,8 +166,8 @@ class Versions:
         try:
             found = os.stat(os.path.join(self._export_dir, str(number), MANIFEST_FILE))
         except OSError:
-            return _Seen(number, 0, 0)
-        return _Seen(number, found.st_ino, found.st_mtime_ns)
+            return _Seen(number)
+        return _Seen(number, found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns)
 
     def _pinned(self):
         """The number in the file that goes before the flag, or that of the flag; 0 for the newest."""

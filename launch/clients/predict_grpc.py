@@ -18,14 +18,16 @@ PADDING = {"history": ("", -1), "exclude": ("", -1), "timestamps": 0, "request_t
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", default="127.0.0.1:8500", help="host:port of gRPC")
-    parser.add_argument("--model_name", default="clrec")
-    parser.add_argument("--history", default="", help="comma-separated item ids, oldest first")
-    parser.add_argument("--k", type=int, default=10, help="items wanted")
-    parser.add_argument("--intents", type=int, default=1, help="intents searched, for a model with several")
+    parser.add_argument("--server", default="127.0.0.1:8500", help="host:port of gRPC (default: %(default)s)")
+    parser.add_argument("--model_name", default="clrec", help="default: %(default)s")
+    parser.add_argument("--history", default="", help="comma-separated item ids, oldest first (default: none)")
+    parser.add_argument("--k", type=int, default=10, help="items wanted (default: %(default)s)")
+    parser.add_argument("--intents", type=int, default=1,
+                        help="intents searched, for a model with several (default: %(default)s)")
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
-    parser.add_argument("--width", type=int, default=50, help="width that histories are filled up or cut to")
-    parser.add_argument("--timeout", type=float, default=5, help="seconds")
+    parser.add_argument("--width", type=int, default=50,
+                        help="width that histories are filled up or cut to (default: %(default)s)")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds (default: %(default)s)")
     arguments = parser.parse_args()
     with grpc.insecure_channel(arguments.server) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
@@ -64,8 +66,16 @@ def value(name, dtype, arguments):
     values = np.full((1, *width), padding, object if dtype == tf.string else dtype.as_numpy_dtype)
     if name == "history" or name == "exclude" and arguments.exclude_seen:
         items = [item for item in arguments.history.split(",") if item][-arguments.width:]
-        values[0, :len(items)] = items if dtype == tf.string else np.array(items, np.int64)
+        values[0, :len(items)] = items if dtype == tf.string else integers(items)
     return values
+
+
+def integers(history):
+    """The ids of --history for a model whose ids are integers."""
+    try:
+        return np.array([int(item) for item in history], np.int64)
+    except (ValueError, OverflowError) as error:
+        raise SystemExit(f"--history={','.join(history)}: the item ids of this model are integers ({error})") from error
 
 
 if __name__ == "__main__":

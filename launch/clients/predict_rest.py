@@ -12,14 +12,16 @@ import urllib.request
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", default="http://127.0.0.1:8501")
-    parser.add_argument("--model_name", default="clrec")
-    parser.add_argument("--history", default="", help="comma-separated item ids, oldest first")
-    parser.add_argument("--k", type=int, default=10, help="items wanted")
-    parser.add_argument("--intents", type=int, default=1, help="intents searched, for a model with several")
+    parser.add_argument("--server", default="http://127.0.0.1:8501", help="default: %(default)s")
+    parser.add_argument("--model_name", default="clrec", help="default: %(default)s")
+    parser.add_argument("--history", default="", help="comma-separated item ids, oldest first (default: none)")
+    parser.add_argument("--k", type=int, default=10, help="items wanted (default: %(default)s)")
+    parser.add_argument("--intents", type=int, default=1,
+                        help="intents searched, for a model with several (default: %(default)s)")
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
-    parser.add_argument("--width", type=int, default=50, help="width that histories are filled up or cut to")
-    parser.add_argument("--timeout", type=float, default=5, help="seconds")
+    parser.add_argument("--width", type=int, default=50,
+                        help="width that histories are filled up or cut to (default: %(default)s)")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds (default: %(default)s)")
     arguments = parser.parse_args()
     model = f"{arguments.server}/v1/models/{arguments.model_name}"
     try:
@@ -48,17 +50,25 @@ def instance(metadata, arguments):
     history = [item for item in arguments.history.split(",") if item][-arguments.width:]
     if "signature_def" not in metadata:  # clrec_tf.serve, which needs no padding and only what is known
         several = {"intents": arguments.intents} if metadata["bundle"]["intents"] > 1 else {}
-        ids = list(map(int, history)) if metadata["bundle"]["id_type"] == "int" else history
+        ids = integers(history) if metadata["bundle"]["id_type"] == "int" else history
         return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several
     inputs = metadata["signature_def"]["signature_def"]["retrieve"]["inputs"]
     text = inputs["history"]["dtype"] == "DT_STRING"
     # One width whatever a history's length: what the server joins into a batch must be equally wide.
     filled = lambda values, padding: values + [padding] * (arguments.width - len(values))
-    ids, padding = (history, "") if text else (list(map(int, history)), -1)
+    ids, padding = (history, "") if text else (integers(history), -1)
     values = {"history": filled(ids, padding), "exclude": filled(ids if arguments.exclude_seen else [], padding),
               "timestamps": filled([], 0), "request_time": 0, "dwell": filled([], -1), "k": arguments.k,
               "intents": arguments.intents}
     return {name: values[name] for name in inputs}
+
+
+def integers(history):
+    """The ids of --history for a model whose ids are integers."""
+    try:
+        return [int(item) for item in history]
+    except ValueError as error:
+        raise SystemExit(f"--history={','.join(history)}: the item ids of this model are integers ({error})") from error
 
 
 if __name__ == "__main__":
