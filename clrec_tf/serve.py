@@ -43,7 +43,8 @@ def main(config: Config) -> None:
     metrics = metrics_lib.Metrics()
 
     def make(bundle):
-        use_huge_pages()  # its vectors were just loaded
+        if versions.engine is None:  # pages of a process at work would be moved under its feet, and requests stall
+            use_huge_pages()
         return Engine(bundle, defaults, metrics.observe)
     versions = Versions(export_dir, settings.serve_version, make, metrics.swapped, metrics.refused)
     logging.info("loading from %s", export_dir)

@@ -270,3 +270,20 @@ def test_several_workers_run_as_many_batches_at_a_time_and_no_more():
         batches.close()
         return answers
     assert asyncio.run(main()) == [[job + 1] for job in range(8)] and most == 2
+
+
+def test_in_a_pause_only_the_number_that_wait_is_bounded():
+    runner, pause = Runner(), [True]
+    batches = batcher(runner, max_waiting=4, max_wait_s=1e-9, patient=lambda: pause[0])
+
+    async def scene():
+        await batches.submit([1])  # so that there is a wait to predict
+        tasks = await behind(batches, runner, [2], [3])
+        with pytest.raises(Unavailable):
+            await batches.submit([4, 5, 6])
+        pause[0] = False
+        with pytest.raises(Unavailable):
+            await batches.submit([4])
+        runner.open.set()
+        return await asyncio.gather(*tasks)
+    assert run(scene()) == [[0], [4], [9]]

@@ -13,6 +13,7 @@ from typing import Any, Callable, Sequence
 
 from clrec_tf.service.faults import Late, Unavailable
 
+_PATIENCE = 5  # times --timeout_ms, for answers that a pause delays
 _SMOOTHING = 0.1  # weight of the latest batch in the seconds that a job is expected to take
 
 
@@ -36,12 +37,14 @@ class MicroBatcher:
       observe: told (measure, value): "wait" and "batch", in seconds; "jobs" of a batch.
       workers: batches that may run at a time. What runs outside of Python's lock, tower and search, then runs on as
         many cores.
+      patient: whether a pause is under way that will end by itself: then only `max_waiting` bounds what is accepted,
+        and answers may take several times as long.
     """
 
     def __init__(self, run: Callable[[Sequence], Sequence], max_batch: int, max_waiting: int, max_wait_s: float,
                  timeout_s: float, observe: Callable[[str, float], None] = lambda measure, value: None,
-                 workers: int = 1):
-        self._run, self._observe = run, observe
+                 workers: int = 1, patient: Callable[[], bool] = lambda: False):
+        self._run, self._observe, self._patient = run, observe, patient
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._max_wait_s, self._timeout_s = max_wait_s, timeout_s
         self._waiting = collections.deque()
@@ -59,15 +62,16 @@ class MicroBatcher:
         """
         self.admit(len(jobs))
         loop, came = asyncio.get_running_loop(), time.perf_counter()
-        entry = _Waiting(jobs, loop.create_future(), came, came + self._timeout_s)
+        timeout_s = self._timeout_s * (_PATIENCE if self._patient() else 1)
+        entry = _Waiting(jobs, loop.create_future(), came, came + timeout_s)
         self._waiting.append(entry)
         self.waiting_jobs += len(jobs)
         self._start(loop)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return await entry.future
         except TimeoutError:
-            raise Late(f"no answer within {self._timeout_s:g} s (--timeout_ms): the service has too much to do; try "
+            raise Late(f"no answer within {timeout_s:g} s (--timeout_ms): the service has too much to do; try "
                        "again later, or with fewer instances", 1) from None
 
     def admit(self, count: int) -> None:
@@ -75,7 +79,7 @@ class MicroBatcher:
         ahead = self.waiting_jobs + self._running
         wait = ahead * self._job_seconds
         # A request that would be alone is always tried, however many jobs it brings.
-        if ahead and (self.waiting_jobs + count > self._max_waiting or wait > self._max_wait_s):
+        if ahead and (self.waiting_jobs + count > self._max_waiting or wait > self._max_wait_s and not self._patient()):
             raise Unavailable(f"{ahead} users are ahead, {wait * 1e3:.0f} ms of work, more than --max_waiting="
                               f"{self._max_waiting} or --max_wait_ms={self._max_wait_s * 1e3:g} allow: try again "
                               "later, or start more replicas", max(1, math.ceil(wait)))

@@ -29,7 +29,8 @@ class Predictor:
     def __init__(self, settings: ServeConfig, versions: Versions, metrics: Metrics):
         self.settings, self.versions, self.metrics = settings, versions, metrics
         self._batches = MicroBatcher(_run, settings.max_batch, settings.max_waiting, settings.max_wait_ms / 1e3,
-                                     settings.timeout_ms / 1e3, metrics.observe, settings.serve_workers)
+                                     settings.timeout_ms / 1e3, metrics.observe, settings.serve_workers,
+                                     lambda: versions.loading)
         self._clients = collections.Counter()
         metrics.waiting(lambda: self._batches.waiting_jobs)
 

@@ -52,6 +52,7 @@ class Versions:
         self._thread = None
         self._replaced = False  # whether the latest look left an old engine behind
         self.engine: Optional[Engine] = None
+        self.loading = False  # ScaNN reads its files with Python's lock held: a second for a million items
         self.refusals: dict[int, str] = {}  # by version, why it is not served
         self.complaint = ""  # of the latest look, logged once: why what is served may not be what is wanted
         self._refused_as: set[_Seen] = set()
@@ -133,7 +134,7 @@ class Versions:
                 self.refusals.pop(number)
 
     def _swap(self, number):
-        seen, started = self._seen(number), time.perf_counter()
+        seen, started, self.loading = self._seen(number), time.perf_counter(), True
         try:
             if not seen.changed:
                 raise DataError(f"version {number} is asked for, and {self._export_dir} has no complete one of that "
@@ -148,6 +149,8 @@ class Versions:
             if told is error:
                 raise
             raise told from error
+        finally:
+            self.loading = False
         self._replaced = self.engine is not None
         self._served, self.engine = seen, engine
         self.refusals.pop(number, None)
