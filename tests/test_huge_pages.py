@@ -23,8 +23,8 @@ def huge_bytes(address):
 
 def test_large_regions_are_in_large_pages_and_hold_what_they_held():
     with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="ascii") as file:
-        if "[never]" in file.read():
-            pytest.skip("this system gives no large pages")
+        if "[madvise]" not in file.read():
+            pytest.skip("this system gives large pages to everybody, or to nobody")
     # Not NumPy's own memory, for which NumPy asks by itself.
     region = mmap.mmap(-1, 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     values = np.frombuffer(region, np.float32)
