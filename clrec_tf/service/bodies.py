@@ -102,9 +102,7 @@ def parse(body: bytes, id_type: str, defaults: SearchOptions, limits: Limits) ->
     if not body:
         raise ServiceError('the body is empty: send JSON, such as {"signature_name": "retrieve", "instances": [...]}')
     head = _decoded(lambda: msgspec.json.decode(body, type=_Body), "the body")
-    kind = INSTANCES.get(head.signature_name)
-    if kind is None:
-        raise ServiceError(f"signature_name {head.signature_name!r} is none of {', '.join(INSTANCES)}")
+    kind = _kind(head.signature_name)
     instances, inputs = (part if bytes(part) != b"null" else b"" for part in (head.instances, head.inputs))
     if bool(instances) == bool(inputs):
         raise ServiceError("give either instances, a list with one object per user, or inputs, an object with one list "
@@ -118,9 +116,7 @@ def parse(body: bytes, id_type: str, defaults: SearchOptions, limits: Limits) ->
 
 def by_columns(signature: str, columns: dict, id_type: str, defaults: SearchOptions, limits: Limits) -> Work:
     """Reads lists by entry, one element per user; a scalar counts for all users. Raises: see `parse`."""
-    kind = INSTANCES.get(signature)
-    if kind is None:
-        raise ServiceError(f"signature_name {signature!r} is none of {', '.join(INSTANCES)}")
+    kind = _kind(signature)
     leading = columns.get("ids" if kind is Item else "history")
     if not isinstance(leading, list):
         raise ServiceError(f"inputs of {signature} need the list {'`ids`' if kind is Item else '`history`, of a list'} "
@@ -149,17 +145,18 @@ def jobs(signature: str, rows: Sequence, id_type: str, defaults: SearchOptions, 
             for number, row in enumerate(rows)]
 
 
+def _kind(signature):
+    if signature not in INSTANCES:
+        raise ServiceError(f"signature_name {signature!r} is none of {', '.join(INSTANCES)}")
+    return INSTANCES[signature]
+
+
 def _user_job(signature, row, id_type, defaults, limits, where):
     ids = lambda name: _ids(getattr(row, name), name, id_type, limits, where)
     history = ids("history")
     times = {name: _seconds(getattr(row, name), name, unknown, len(history), where)
              for name, unknown in (("timestamps", 0), ("dwell", -1))}
-    check_times(times["timestamps"], row.request_time, where)
-    for second in (row.request_time or 0, *(times["timestamps"] or ()), *(times["dwell"] or ())):
-        if abs(second) >= 2**62:
-            raise DataError(f"{where}: {second} is no time in seconds")
-    if times["timestamps"] is not None and row.request_time is None:
-        raise DataError(f"{where} has timestamps but no request_time, without which they say nothing: add it")
+    check_times(times["timestamps"], row.request_time, times["dwell"], where)
     request = UserRequest(None, history, times["timestamps"], row.request_time, times["dwell"])
     intents = row.intents or defaults.intents
     if intents > limits.intents:

@@ -2,7 +2,7 @@
 import collections
 import contextlib
 import time
-from typing import Callable, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -130,8 +130,6 @@ def _text(value):
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-_FILLINGS: dict[str, Callable] = {"scores": lambda id_type: -np.inf, "intents": lambda id_type: -1,
-                                  "ids": lambda id_type: PADDING[id_type]}
 _TYPES = {"scores": np.float32, "intents": np.int32, "user_vectors": np.float32, "weights": np.float32,
           "vectors": np.float32, "known": bool}
 
@@ -147,13 +145,12 @@ def padded(answers: Sequence[dict], jobs: Sequence[bodies.Job], id_type: str, se
         # The most popular items, which no intent brought, are of the first one there.
         answers = [dict(ids=answer["ids"], scores=answer["scores"]) | (
             dict(intents=answer.get("intents", [0] * len(answer["ids"]))) if several else {}) for answer in answers]
-    outputs = {}
+    outputs, fillings = {}, {"ids": PADDING[id_type], "scores": -np.inf, "intents": -1}
     for name in answers[0]:
         rows = [np.asarray(answer[name], _TYPES.get(name, object if id_type == "string" else np.int64))
                 for answer in answers]
         shape = width or tuple(max(sizes) for sizes in zip(*(row.shape for row in rows)))
-        filling = _FILLINGS.get(name, lambda id_type: 0)(id_type)
-        outputs[name] = np.full((len(rows), *shape), filling, rows[0].dtype)
+        outputs[name] = np.full((len(rows), *shape), fillings.get(name, 0), rows[0].dtype)
         for place, row in enumerate(rows):
             outputs[name][(place, *map(slice, row.shape))] = row
     return outputs

@@ -59,14 +59,19 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
     if request_time is not None and not _is_int(request_time):
         raise DataError(f"{where}: request_time {request_time!r} must be an integer, in seconds")
     timestamps = _seconds(value, "timestamps", "time stamp", 0, where)
+    dwell = _seconds(value, "dwell", "dwell time", -1, where)
+    check_times(timestamps, request_time, dwell, where)
+    return UserRequest(user_id, history, timestamps, request_time, dwell)
+
+
+def check_times(timestamps: Optional[list[int]], request_time: Optional[int], dwell: Optional[list[int]], where: str
+                ) -> None:
+    """`DataError` where times say nothing, or one is so late that it must be in milliseconds, or beyond any time."""
     if timestamps is not None and request_time is None:
         raise DataError(f"{where} has timestamps but no request_time, without which they say nothing: add it")
-    check_times(timestamps, request_time, where)
-    return UserRequest(user_id, history, timestamps, request_time, _seconds(value, "dwell", "dwell time", -1, where))
-
-
-def check_times(timestamps: Optional[list[int]], request_time: Optional[int], where: str) -> None:
-    """`DataError` where a time is so late that it must be in milliseconds, as which it would go unnoticed."""
+    for second in (request_time or 0, *(timestamps or ()), *(dwell or ())):
+        if abs(second) >= 2**62:  # whose differences would not fit into 64 bits
+            raise DataError(f"{where}: {second} is no time in seconds")
     latest = max([request_time or 0, *(timestamps or ())])
     if latest > LATEST_SECOND:
         raise DataError(f"{where}: {latest} is no time in seconds: divide times in milliseconds by 1000")
