@@ -69,13 +69,11 @@ class Job:
       signature: one of `INSTANCES`.
       request: the user; None for an item.
       options: of the search; of a user to encode, only `intents` counts.
-      titles: whether titles are wanted.
       item: the item's id.
     """
     signature: str
     request: Optional[UserRequest] = None
     options: SearchOptions = SearchOptions()
-    titles: bool = False
     item: Optional[Id] = None
 
 
@@ -168,8 +166,8 @@ def _user_job(signature, row, id_type, defaults, limits, where):
         raise ServiceError(f"{where}: k is {k}, this service gives at most {limits.k} items (--max_k): ask for fewer")
     options = SearchOptions(
         k, defaults.exclude_seen if row.exclude_seen is None else row.exclude_seen, intents,
-        row.merge or defaults.merge, ids("exclude"), None if row.allow is None else ids("allow"))
-    return Job(signature, request, options, row.titles)
+        row.merge or defaults.merge, ids("exclude"), None if row.allow is None else ids("allow"), row.titles)
+    return Job(signature, request, options)
 
 
 def _ids(values, name, id_type, limits, where):

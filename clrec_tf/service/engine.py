@@ -84,18 +84,15 @@ class Engine:
             some = users if len(wanted) == len(jobs) else users.of(wanted)
             found = self._retriever.retrieve([requests[r] for r in wanted], [plans[r] for r in wanted], some)
             for row, result in zip(wanted, found):
-                answers[row] = self._retrieved(result, jobs[row])
+                answers[row] = self._retrieved(result)
             self._observe("search", time.perf_counter() - encoded)
         for row, job in enumerate(jobs):
             if answers[row] is None:
                 answers[row] = self._vectors(users, row, job.options.intents)
         return answers
 
-    def _retrieved(self, result, job):
-        answer = result.entries()
-        answer.pop("user_id", None)
-        if not job.titles:
-            answer.pop("titles", None)
+    def _retrieved(self, result):
+        answer = result.entries()  # without a user_id, as jobs have none
         padding = PADDING[self.id_type]
         if "unknown" in answer:
             answer["unknown"] = [item for item in answer["unknown"] if item != padding]

@@ -20,7 +20,7 @@ class Retrieved:
     Attributes:
       user_id: as in the request.
       ids: original ids, at most k, best first; the most popular items for a history without a known item.
-      titles: of these items, or None if the catalogue has none.
+      titles: of these items, or None if the catalogue has none or they are not wanted.
       scores: ⟨f, g⟩ of each, the cosine for cosine models; 0 for a history without a known item.
       unknown: items of the history that the tower does not know, which the result does not depend on.
       fallback: whether no item of the history is known, so that the most popular items came.
@@ -122,7 +122,8 @@ class Retriever:
             numbers = users.numbers[row]
             brought = dict(intents=numbers[columns[keep]].tolist(),
                            weights=dict(zip(numbers[:count].tolist(), _rounded(users.weights[row, :count]))))
-        titles = None if self.bundle.titles is None else self.bundle.titles[best].tolist()
+        wanted = plan.options.titles and self.bundle.titles is not None
+        titles = self.bundle.titles[best].tolist() if wanted else None
         return Retrieved(request.user_id, self.bundle.item_ids[best].tolist(), titles, _rounded(scores[keep]), unknown,
                          fallback, **brought)
 
