@@ -74,7 +74,12 @@ def _checked_ids(ids):
     if ids.dtype != object:
         return ids
     for text in ids:
-        if not 0 < len(text) <= MAX_ID_LENGTH or any(mark in text for mark in "\n\r\0"):
-            raise DataError(f"item id {text[:80]!r} cannot be exported: ids are 1 to {MAX_ID_LENGTH} characters "
-                            "without line breaks and zero bytes")
+        check_id(text, "the catalogue cannot be exported")
     return ids.astype(str)
+
+
+def check_id(text: str, where: str) -> None:
+    """`DataError` where text cannot be an id, which is a line of a file."""
+    if not 0 < len(text) <= MAX_ID_LENGTH or any(mark in text for mark in "\n\r\0"):
+        raise DataError(f"{where}: item id {text[:80]!r} must have 1 to {MAX_ID_LENGTH} characters, none of them a "
+                        "line break or a zero byte")

@@ -20,6 +20,7 @@ INDEX_FILE = "index.json"
 QUERIES_FILE = "queries.npy"
 _VECTORS_FILE = "vectors.npy"
 _SCANN_VECTORS_FILE = "dataset.npy"  # ScaNN's own copy, for the re-scoring
+SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 _SCORE_BYTES = 128 * 2**20
 
 
@@ -83,10 +84,7 @@ class ScannIndex:
     @classmethod
     def build(cls, vectors: np.ndarray, leaves: int, spherical: bool) -> "ScannIndex":
         """Partitions and quantizes vectors float32 [V,d]; `spherical` for l2-normalized ones. V ≥ 16."""
-        scann = _scann()
-        searcher = scann.builder(vectors, 10, "dot_product").tree(
-            leaves, 1, training_sample_size=min(len(vectors), 250_000), spherical=spherical).score_ah(
-                2, anisotropic_quantization_threshold=0.2).reorder(100).build()
+        searcher = built(_scann().builder(vectors, 10, "dot_product"), len(vectors), leaves, spherical)
         return cls(searcher, dict(size=len(vectors), leaves=leaves, leaves_to_search=leaves, reorder=4), vectors)
 
     def tuned(self, leaves_to_search: int, reorder: int) -> "ScannIndex":
@@ -178,6 +176,12 @@ def load_queries(folder: str) -> np.ndarray:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}, the vectors of held-out users on whom recall is measured, cannot be read ({error}): "
                         "export again") from error
+
+
+def built(builder, size: int, leaves: int, spherical: bool):
+    """What ScaNN's builder over `size` vectors builds: a partition, quantized scoring, and room to re-score."""
+    return builder.tree(leaves, 1, training_sample_size=min(size, 250_000), spherical=spherical).score_ah(
+        2, anisotropic_quantization_threshold=0.2).reorder(100).build()
 
 
 def nothing_found(users: int, k: int) -> tuple[np.ndarray, np.ndarray]:

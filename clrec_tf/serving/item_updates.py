@@ -1,6 +1,5 @@
 """Items to add, move and withdraw, from files, checked value by value."""
 import dataclasses
-import json
 from typing import Iterator, Optional
 
 import numpy as np
@@ -8,7 +7,8 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.serving.bundle import Bundle
-from clrec_tf.serving.candidates import MAX_ID_LENGTH
+from clrec_tf.serving.candidates import check_id
+from clrec_tf.serving.user_requests import json_lines
 from clrec_tf.serving.user_requests import parse_item
 from clrec_tf.serving.user_requests import parse_request
 
@@ -91,9 +91,8 @@ class _Reader:
         if unknown:
             raise DataError(f"{where} has the unknown entry {unknown[0]!r}: there are {', '.join(_FIELDS)}")
         (item,) = self._ids([value["id"]], where)
-        if isinstance(item, str) and (not 0 < len(item) <= MAX_ID_LENGTH or any(mark in item for mark in "\n\r\0")):
-            raise DataError(f"{where}: item id {item[:80]!r} must have 1 to {MAX_ID_LENGTH} characters, none of them a "
-                            "line break or a zero byte")
+        if isinstance(item, str):
+            check_id(item, where)
         if isinstance(item, int) and item < 0:
             raise DataError(f"{where}: item id {item} must not be negative, since -1 is padding in requests and "
                             "answers")
@@ -171,14 +170,7 @@ def _opened(path):
 def _json_lines(path) -> Iterator:
     """(place, value) of each line that is not blank."""
     with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                yield where, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where} is not JSON ({error})") from error
+        yield from json_lines(file, path)
 
 
 def _parquet_rows(path) -> Iterator:

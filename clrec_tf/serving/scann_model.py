@@ -4,7 +4,6 @@ It has the signatures of the first (see `saved_model`) and answers alike, but fo
 stock server loads it but cannot run `retrieve` ("Op type not registered"), which the warm-up requests bring to light.
 So it lies in a folder of its own, and `needs.json` says there what it needs. Nothing in it names a path.
 """
-import math
 import os
 
 from absl import logging
@@ -19,15 +18,14 @@ from clrec_tf.serving import tf_serving
 from clrec_tf.serving.candidates import Candidates
 from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers
+from clrec_tf.serving.index import SMALLEST_SCANN, built
 from clrec_tf.serving.intents import default_count
 from clrec_tf.serving.manifest import MODEL_FILE, NEEDS_FILE
 from clrec_tf.serving.saved_model import TowerParts, UserTower
-from clrec_tf.serving.tuning import cheapest
+from clrec_tf.serving.tuning import as_good_as, cheapest, usual_leaves
 from clrec_tf.versions import versions
 
-SMALLEST = 16  # items; ScaNN's quantizer has 16 centres
 _SCORE_BYTES = 128 * 2**20
-_SAME = 1e-6  # that two computations of a score may differ by
 
 
 class OpsIndex:
@@ -44,10 +42,8 @@ class OpsIndex:
     @classmethod
     def build(cls, vectors: np.ndarray, spherical: bool) -> "OpsIndex":
         """Partitions and quantizes vectors float32 [V,d] as `ScannIndex.build` does."""
-        leaves = round(math.sqrt(len(vectors)))
-        searcher = scann_ops().builder(tf.constant(vectors), 10, "dot_product").tree(
-            leaves, 1, training_sample_size=min(len(vectors), 250_000), spherical=spherical).score_ah(
-                2, anisotropic_quantization_threshold=0.2).reorder(100).build()
+        leaves = usual_leaves(len(vectors))
+        searcher = built(scann_ops().builder(tf.constant(vectors), 10, "dot_product"), len(vectors), leaves, spherical)
         return cls(searcher, dict(size=len(vectors), leaves=leaves, leaves_to_search=leaves, reorder=4))
 
     def tuned(self, leaves_to_search: int, reorder: int) -> "OpsIndex":
@@ -132,9 +128,9 @@ def _ordered(parts, by, direction):
 def check_place(config: ExportConfig, export_dir: str, version: int, items: int) -> None:
     """`UserError` where `export_scann` will evidently fail, before the work that precedes it."""
     place = f"--scann_export_dir={config.scann_export_dir}"
-    if items < SMALLEST:
-        raise UserError(f"{place}: ScaNN needs at least {SMALLEST} items, the catalogue has {items}; leave the flag "
-                        "out and serve the SavedModel of --export_dir, whose search is exact")
+    if items < SMALLEST_SCANN:
+        raise UserError(f"{place}: ScaNN needs at least {SMALLEST_SCANN} items, the catalogue has {items}; leave the "
+                        "flag out and serve the SavedModel of --export_dir, whose search is exact")
     if "://" in config.scann_export_dir:
         raise UserError(f"{place}: versions are published by renaming a folder, which object stores cannot; give a "
                         "local folder and upload the version, saved_model.pb last")
@@ -213,7 +209,7 @@ def measured_recall(folder: str, candidates: Candidates, held_out: HeldOutUsers,
             worst = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
             for user, bound, found in zip(scores, worst, ids[first:first + step].tolist()):
                 places = {place_of.get(item.decode() if isinstance(item, bytes) else item, -1) for item in found} - {-1}
-                hits += np.count_nonzero(user[list(places)] >= bound - _SAME * max(1, abs(bound)))
+                hits += np.count_nonzero(as_good_as(user[list(places)], bound))
         start += len(history)
     return hits / (k * start)
 

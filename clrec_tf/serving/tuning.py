@@ -7,10 +7,10 @@ import numpy as np
 
 from clrec_tf.errors import UserError
 from clrec_tf.serving.index import ExactIndex
+from clrec_tf.serving.index import SMALLEST_SCANN
 from clrec_tf.serving.index import ScannIndex
 
 EXACT_BELOW = 20_000  # items; below, exact search is as fast as ScaNN
-_SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 # Share of the leaves searched, and candidates re-scored per item asked for: neither falls, so recall rises. Of what was
 # measured with 10⁵ and 10⁶ clustered vectors these are close to the cheapest for each recall; the fourth is the first
 # to reach .95 with 10⁶, the tenth with 10⁵.
@@ -44,8 +44,18 @@ def _recalls(index, item_vectors, queries, k, live=None, worst=None):
     for row, (query, positions, bound) in enumerate(zip(queries, found, worst)):
         positions = np.unique(positions[positions >= 0])
         positions = positions[live[positions]]
-        hits[row] = np.count_nonzero(item_vectors[positions] @ query >= bound - _SAME * max(1, abs(bound)))
+        hits[row] = np.count_nonzero(as_good_as(item_vectors[positions] @ query, bound))
     return hits / k
+
+
+def as_good_as(scores: np.ndarray, bound: float) -> np.ndarray:
+    """Whether scores [N] reach the k-th best, computed elsewhere."""
+    return scores >= bound - _SAME * max(1, abs(bound))
+
+
+def usual_leaves(size: int) -> int:
+    """Leaves of the partition of so many items."""
+    return round(math.sqrt(size))
 
 
 def worst_scores(item_vectors: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
@@ -70,10 +80,10 @@ def build_index(kind: str, vectors: np.ndarray, queries: np.ndarray, k: int, tar
     size = len(vectors)
     if kind == "exact" or kind == "auto" and size < EXACT_BELOW:
         return ExactIndex(vectors)
-    if size < _SMALLEST_SCANN:
-        raise UserError(f"--index=scann needs at least {_SMALLEST_SCANN} items, the catalogue has {size}: use "
+    if size < SMALLEST_SCANN:
+        raise UserError(f"--index=scann needs at least {SMALLEST_SCANN} items, the catalogue has {size}: use "
                         "--index=exact")
-    index = ScannIndex.build(vectors, round(math.sqrt(size)), spherical=normalized)
+    index = ScannIndex.build(vectors, usual_leaves(size), spherical=normalized)
     return cheapest(index, vectors, queries, k, target_recall)
 
 

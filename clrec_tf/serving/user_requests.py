@@ -1,7 +1,7 @@
 """Users to retrieve for, from JSON lines or Parquet, checked value by value."""
 import dataclasses
 import json
-from typing import Iterable, Iterator, Optional, Union
+from typing import Any, Iterable, Iterator, Optional, Union
 
 import polars as pl
 
@@ -92,6 +92,12 @@ def _seconds(value, name, one, unknown, where):
 
 def read_json_lines(lines: Iterable[bytes], id_type: str, source: str) -> Iterator[UserRequest]:
     """One user per line, in either form of `parse_request`; blank lines are skipped. `DataError` names the line."""
+    for where, value in json_lines(lines, source):
+        yield parse_request(value, id_type, where)
+
+
+def json_lines(lines: Iterable[bytes], source: str) -> Iterator[tuple[str, Any]]:
+    """("source, line N", value) of each line that is not blank. `DataError` names the line that is not JSON."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -100,7 +106,7 @@ def read_json_lines(lines: Iterable[bytes], id_type: str, source: str) -> Iterat
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where} is not JSON ({error})") from error
-        yield parse_request(value, id_type, where)
+        yield where, value
 
 
 def read_parquet(path: str, id_type: str) -> Iterator[UserRequest]:
