@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 CLUSTERS = 3000
-_RANK = 24  # directions that most of a centre lies in
+_RANK, _OFF_RANK = 24, 0.3  # directions that most of a centre lies in, and how far it is from them
 _SIZE_EXPONENT = 0.8  # of Zipf's law, by which the clusters' sizes fall
 _SPREADS = (0.06, 0.14)  # least and largest standard deviation of an item around its centre, per direction
 _QUERY_SPREAD, _QUERY_MIX = 0.12, 0.25  # of users around a centre; the share of a second centre in them
@@ -29,19 +29,41 @@ class Clustered:
 
 def draw_clustered(items: int, fresh: int, queries: int, dim: int, seed: int = 0) -> Clustered:
     """Draws `items` + `fresh` items in `CLUSTERS` clusters and `queries` users near them, each of width `dim`."""
-    rng = np.random.default_rng(seed)
-    noise = lambda *shape: rng.standard_normal(shape, np.float32)
-    centres = normalized(noise(CLUSTERS, _RANK) @ noise(_RANK, dim) + 0.3 * noise(CLUSTERS, dim))
-    sizes = 1 / np.arange(1, CLUSTERS + 1) ** _SIZE_EXPONENT
-    spreads = rng.uniform(*_SPREADS, CLUSTERS).astype(np.float32)
-    cluster = rng.choice(CLUSTERS, items + fresh, p=sizes / sizes.sum())
-    vectors = normalized(centres[cluster] + spreads[cluster, None] * noise(items + fresh, dim))
-    near = centres[rng.choice(CLUSTERS, queries, p=sizes / sizes.sum())]
+    rng, shares = np.random.default_rng(seed), cluster_shares(CLUSTERS)
+    centres, spreads = draw_centres(rng, CLUSTERS, dim), draw_spreads(rng, CLUSTERS)
+    vectors = draw_around(rng, centres, spreads, rng.choice(CLUSTERS, items + fresh, p=shares))
+    near = centres[rng.choice(CLUSTERS, queries, p=shares)]
     other = centres[rng.integers(0, CLUSTERS, queries)]
-    users = normalized(near + _QUERY_SPREAD * noise(queries, dim) + _QUERY_MIX * other)
-    return Clustered(vectors[:items], vectors[items:], users)
+    users = near + _QUERY_SPREAD * rng.standard_normal((queries, dim), np.float32) + _QUERY_MIX * other
+    return Clustered(vectors[:items], vectors[items:], normalized(users))
+
+
+def cluster_shares(count: int) -> np.ndarray:
+    """[C] of the items that each of C clusters has, in expectation."""
+    shares = 1 / np.arange(1, count + 1) ** _SIZE_EXPONENT
+    return shares / shares.sum()
+
+
+def draw_centres(rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
+    """float32 [C,d], of norm 1, near a space of few dimensions."""
+    noise = lambda *shape: rng.standard_normal(shape, np.float32)
+    return normalized(noise(count, _RANK) @ noise(_RANK, dim) + _OFF_RANK * noise(count, dim))
+
+
+def draw_spreads(rng: np.random.Generator, count: int) -> np.ndarray:
+    """float32 [C], the standard deviation of a cluster's items around its centre, per direction."""
+    return rng.uniform(*_SPREADS, count).astype(np.float32)
+
+
+def draw_around(rng: np.random.Generator, centres: np.ndarray, spreads: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+    """float32 [V,d], of norm 1: an item in each of the clusters [V]."""
+    vectors = rng.standard_normal((len(cluster), centres.shape[1]), np.float32)
+    vectors *= spreads[cluster, None]
+    vectors += centres[cluster]
+    return normalized(vectors)
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Rows [N,d] divided by their l2-norms."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    """Rows [N,d] divided by their l2-norms, in place."""
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors

@@ -1,22 +1,23 @@
 """What a retrieval service is measured with: a catalogue in clusters, and users who click in a few of them.
 
-Vectors lie as those of trained towers do: clusters whose sizes fall as a power of their rank, centres near a space of
-few dimensions, and a spread around each of its own. Without clusters recall and search time would say nothing.
+Items lie as in `clustered_vectors`.
 """
 import dataclasses
 import functools
 
 import numpy as np
 
+from clrec_tf.benchmarks.clustered_vectors import CLUSTERS
+from clrec_tf.benchmarks.clustered_vectors import cluster_shares
+from clrec_tf.benchmarks.clustered_vectors import draw_around
+from clrec_tf.benchmarks.clustered_vectors import draw_centres
+from clrec_tf.benchmarks.clustered_vectors import draw_spreads
 from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
 
-CLUSTERS, ITEMS_PER_CLUSTER = 3000, 20  # clusters at most, and items of one on average at least
-SIZE_POWER = 0.8  # sizes fall as rank^−0.8
-LOW_RANK, OFF_RANK = 24, 0.3  # dimensions that centres lie near, and how far from them
-SPREADS = (0.06, 0.14)  # standard deviation per dimension around a centre
+ITEMS_PER_CLUSTER = 20  # on average, at least
 # Of a user's clusters in the user's clicks, the next click included: one that a single vector can lie near, and enough
 # others for clicks of more than four intents.
 SHARES = (0.45, 0.17, 0.11, 0.08, 0.07, 0.05, 0.04, 0.03)
@@ -52,20 +53,15 @@ class ServedWorld:
     def cluster(self) -> np.ndarray:
         """[V] the cluster of each item, from 0."""
         count = max(1, min(CLUSTERS, self.items // ITEMS_PER_CLUSTER))
-        chances = np.arange(1, count + 1) ** -SIZE_POWER
-        return np.random.default_rng(WORLD_SEED).choice(count, self.items, p=chances / chances.sum())
+        return np.random.default_rng(WORLD_SEED).choice(count, self.items, p=cluster_shares(count))
 
     def vectors(self) -> np.ndarray:
         """float32 [V+1,d], l2-normalized; row 0 is zero."""
         random, count = np.random.default_rng(WORLD_SEED + 1), self.cluster.max() + 1
-        normal = lambda *shape: random.standard_normal(shape, np.float32)
-        centres = _normalized(normal(count, LOW_RANK) @ normal(LOW_RANK, self.dim) + OFF_RANK * normal(count, self.dim))
-        spread = random.uniform(*SPREADS, count).astype(np.float32)
+        centres, spreads = draw_centres(random, count, self.dim), draw_spreads(random, count)
         vectors = np.zeros((self.items + 1, self.dim), np.float32)
-        vectors[1:] = normal(self.items, self.dim)
-        vectors[1:] *= spread[self.cluster, None]
-        vectors[1:] += centres[self.cluster]
-        return _normalized(vectors)
+        vectors[1:] = draw_around(random, centres, spreads, self.cluster)
+        return vectors
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Item rows [...,2] int64 of ids: the id, and its category, which is its cluster."""
@@ -98,9 +94,3 @@ class ServedWorld:
         count, length = users.history.shape
         return EvaluationSet(np.arange(count), users.history.ravel(), length * np.arange(count + 1), users.target,
                              np.arange(count + 1), history_features=self.rows(users.history.ravel())[:, 1:])
-
-
-def _normalized(vectors):
-    """In place, and returned."""
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    return vectors
