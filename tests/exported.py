@@ -80,7 +80,7 @@ def bundle_folder(kind: str) -> str:
 
 @functools.cache
 def scann_folder(kind: str) -> str:
-    """Folder of a version that searches by ScaNN's operations, and misses nothing; read only."""
+    """Folder of a version that searches by ScaNN's operations, of recall 1 on its held-out users; read only."""
     scratch = tempfile.TemporaryDirectory()
     atexit.register(scratch.cleanup)
     world(kind).export(f"{scratch.name}/stock", scann_export_dir=f"{scratch.name}/scann", target_recall=1.0)

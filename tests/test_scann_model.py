@@ -39,16 +39,20 @@ def answers(signature, inputs):
     return {name: value.numpy() for name, value in signature(**inputs).items()}
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def scann(request, tmp_path_factory):
-    """(kind, loaded SavedModel) of a folder that has been moved; all leaves are searched, so nothing may be missed."""
-    kind, folder = request.param, tmp_path_factory.mktemp("scann")
-    world = exported.world(kind)
+def save_exhaustive(world, folder):
+    """A version that searches all leaves and scores all that it finds, so that it misses nothing, by construction."""
     candidates = encode_candidates(Encoder(world.model, exported.HISTORY), world.catalogue)
     parts = TowerParts(world.model, candidates, world.schema.id_type, exported.HISTORY, "c" * 64)
-    index = scann_model.OpsIndex.build(candidates.compared, spherical=True)
+    index = scann_model.OpsIndex.build(candidates.compared, spherical=world.model.similarity == "cosine")
     with parts.ids_file() as ids_file:
-        scann_model.ScannTower(parts, ids_file, index.tuned(index.parameters["leaves"], 32)).save(str(folder / "here"))
+        scann_model.ScannTower(parts, ids_file, index.tuned(index.parameters["leaves"], 32)).save(str(folder))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def scann(request, tmp_path_factory):
+    """(kind, loaded SavedModel) of a folder that has been moved."""
+    kind, folder = request.param, tmp_path_factory.mktemp("scann")
+    save_exhaustive(exported.world(kind), folder / "here")
     shutil.move(folder / "here", folder / "there")
     return kind, tf.saved_model.load(str(folder / "there"))
 
@@ -101,10 +105,12 @@ def test_without_its_operations_python_does_not_load_it():
 
 def test_two_versions_in_one_process_keep_to_themselves(tmp_path):
     """ScaNN keeps an index as a resource of the process: its name must not be shared."""
-    first = exported.scann_folder("int")
-    exported.world("int", seed=1).export(tmp_path / "a", scann_export_dir=str(tmp_path / "s"), target_recall=1.0)
+    worlds = [exported.world("int"), exported.world("int", seed=1)]
+    for number, world in enumerate(worlds):
+        save_exhaustive(world, tmp_path / str(number))
+    worlds[1].export(tmp_path / "a")
     inputs = request("int")
-    models = [tf.saved_model.load(str(folder)) for folder in (first, tmp_path / "s" / "1")]
+    models = [tf.saved_model.load(str(tmp_path / str(number))) for number in range(2)]
     exact = [exported.loaded("int").tower, tf.saved_model.load(str(tmp_path / "a" / "1"))]
     expected = [answers(tower.signatures["retrieve"], inputs)["ids"] for tower in exact]
     assert (expected[0] != expected[1]).any()
