@@ -11,6 +11,7 @@ from clrec_tf.settings.cluster import ClusterConfig
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.data import WorldConfig
+from clrec_tf.settings.dial import DialConfig
 from clrec_tf.settings.model import ModelConfig
 from clrec_tf.settings.proofs import BenchmarkConfig
 from clrec_tf.settings.proofs import ExposureWorldConfig
@@ -26,7 +27,7 @@ from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-    cluster=ClusterConfig, evaluate=EvaluateConfig, export=ExportConfig, retrieve=RetrieveConfig,
+    cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, export=ExportConfig, retrieve=RetrieveConfig,
     serve=ServeConfig, update=UpdateConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
     exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 
@@ -42,6 +43,7 @@ class Config:
     train: TrainConfig = TrainConfig()
     cluster: ClusterConfig = ClusterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    dial: DialConfig = DialConfig()
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()
     serve: ServeConfig = ServeConfig()

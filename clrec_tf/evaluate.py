@@ -3,7 +3,11 @@ from absl import logging
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
+from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation.curve_figure import curve_table
+from clrec_tf.evaluation.curve_figure import save_curve
+from clrec_tf.evaluation.dial import item_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
@@ -23,6 +27,7 @@ from clrec_tf.evaluation.report import save_metrics
 from clrec_tf.evaluation.report import warn_of_large_cutoffs
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
+from clrec_tf.training.popularity import dial_counts
 from clrec_tf.training.restore import load_trained
 
 COLLAPSED = 0.9  # share of users with the same selected intent
@@ -40,6 +45,7 @@ def evaluate(config: Config) -> dict:
       UserError: no run, no data, or flags that do not fit.
     """
     check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
+    curve.check_settings(config.dial)
     trained = load_trained(config, config.evaluate.eval_checkpoint)
     check_intents(config.evaluate, trained.model.num_intents)
     data_dir, workdir, seed = config.paths.data_dir, config.paths.workdir, config.paths.seed
@@ -53,6 +59,7 @@ def evaluate(config: Config) -> dict:
     items = encoder.compared_items(catalogue.item_rows)
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash,
               **_metrics_of(trained.model, encoder, items, users, catalogue, config, log_items)}
+    result |= _dialled(trained, encoder, items, users, catalogue, config)
     if config.evaluate.untrained:
         initial = build_model(trained.model_config, trained.schema, load_content(data_dir, trained.schema), seed)
         untrained = Encoder(initial, trained.model_config.max_history)
@@ -67,7 +74,10 @@ def evaluate(config: Config) -> dict:
             "--selection_weight=1, or use --model=clrec where the next click's intent cannot be foreseen",
             100 * result["intents/share_max/selected"])
     print(metrics_table(result, trained.model.name))
-    pictures = [save_degree_histogram(workdir, result, trained.model.name)]
+    print(curve_table(result, config.evaluate.ks, config.evaluate.list_length))
+    pictures = [save_degree_histogram(workdir, result, trained.model.name),
+                save_curve(workdir, result, config.evaluate.ks, config.evaluate.list_length, trained.model.name,
+                           config.dial.curve_points)]
     if trained.model.num_intents > 1:
         example = example_of(trained.model, encoder, items, users, catalogue, read_feature_values(data_dir),
                              trained.model_config.max_history, config.evaluate, seed)
@@ -76,14 +86,34 @@ def evaluate(config: Config) -> dict:
     return result
 
 
+def _dialled(trained, encoder, items, users, catalogue, config):
+    """The curve over --popularity, and the value that is best on validation users."""
+    settings, counts, data_dir = config.dial, catalogue.counts, config.paths.data_dir
+    clicks, source = dial_counts(trained, catalogue, data_dir)
+    coordinate = item_coordinate(clicks, trained.model.temperature)
+    vectors = _searched(encoder, users, config.evaluate)
+    result = curve.named(curve.curve(vectors, items, coordinate, users, counts, config.evaluate, config.paths.seed,
+                                     curve.popularities(settings), intervals=False))
+    if trained.manifest.records("valid"):
+        chosen_on = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest,
+                                        curve.users_to_choose_on(len(counts)), config.paths.seed)
+        result["popularity"] = curve.choose(_searched(encoder, chosen_on, config.evaluate), items, coordinate, chosen_on,
+                                            counts, config.evaluate, settings, config.paths.seed).popularity
+    return result | {"popularity_of": source}
+
+
+def _searched(encoder, users, settings):
+    """The vectors that rankings search, [U,d] or [U,K,d]."""
+    if settings.eval_intents > 1:
+        return encoder.user_intents(users, settings.eval_intents)[0]
+    return encoder.user_vectors(users)
+
+
 def _metrics_of(model, encoder, items, users, catalogue, config, log_items, **options):
     """All metrics of one model with item vectors `items` [V,d]; `options` of `evaluate_vectors`."""
     settings, seed, counts = config.evaluate, config.paths.seed, catalogue.counts
-    if settings.eval_intents > 1:
-        vectors = encoder.user_intents(users, settings.eval_intents)[0]
-        first = vectors[:, 0]
-    else:
-        first = vectors = encoder.user_vectors(users)
+    vectors = _searched(encoder, users, settings)
+    first = vectors[:, 0] if vectors.ndim == 3 else vectors
     result = evaluate_vectors(vectors, items, users, counts, settings, seed, **options)
     if model.num_intents > 1:
         result |= {"intents_searched": settings.eval_intents}
@@ -100,4 +130,4 @@ def main(config: Config):
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "evaluate"), usage=__doc__)
+    command_line.run(main, uses=("paths", "evaluate", "dial"), usage=__doc__)

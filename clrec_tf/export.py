@@ -6,8 +6,13 @@ from absl import logging
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import DataError
+from clrec_tf.evaluation import curve
+from clrec_tf.evaluation.dial import Dial, item_coordinate
+from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
+from clrec_tf.serving.intents import default_count
 from clrec_tf.serving.publish import TrainingFacts, export_bundle
+from clrec_tf.training.popularity import dial_counts
 from clrec_tf.training.restore import load_trained
 
 USAGE = """python -m clrec_tf.export: exports a trained run: encodes items, builds an index, checks and publishes both.
@@ -23,6 +28,7 @@ def export(config: Config) -> str:
     """
     workdir = require(config.paths.workdir, "workdir", "export reads the checkpoint of a run")
     data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
+    curve.check_settings(config.dial)
     trained = load_trained(config, config.export.export_checkpoint, "export_checkpoint")
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     if trained.schema.item_rows > trained.schema.num_items + 1:
@@ -32,7 +38,28 @@ def export(config: Config) -> str:
                           trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          config.paths.export_dir or os.path.join(workdir, "export"), config.export, facts,
-                         config.serve.model_name)
+                         config.serve.model_name, _dial(config, data_dir, trained, catalogue), config.serve.max_k)
+
+
+def _dial(config, data_dir, trained, catalogue) -> Dial:
+    """The popularities of --popularity_range, with a default chosen on validation users unless one is given."""
+    settings = config.dial
+    counts, source = dial_counts(trained, catalogue, data_dir)
+    bounds = settings.range
+    if settings.values is not None and len(settings.values) == 1:
+        return Dial(counts, settings.values[0], *bounds, source, dict(metric="given"))
+    if not trained.manifest.records("valid"):
+        logging.warning("%s has no validation users to choose --popularity on: the bundle's default is 0, as trained; "
+                        "give another with --popularity", data_dir)
+        return Dial(counts, 0.0, *bounds, source, dict(metric="none"))
+    users = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest,
+                                curve.users_to_choose_on(len(counts)), config.paths.seed)
+    encoder, model = Encoder(trained.model, trained.model_config.max_history), trained.model
+    vectors = encoder.user_intents(users, default_count(model.num_intents))[0]
+    choice = curve.choose(vectors, encoder.compared_items(catalogue.item_rows),
+                          item_coordinate(counts, model.temperature), users, catalogue.counts, config.evaluate, settings,
+                          config.paths.seed)
+    return Dial(counts, choice.popularity, *bounds, source, choice.chosen_by)
 
 
 def _held_out(config, data_dir, trained):
@@ -51,4 +78,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "export", "serve.model_name"), usage=USAGE)
+    command_line.run(main, uses=("paths", "export", "dial", "serve.model_name", "serve.max_k", "evaluate.filter_seen"), usage=USAGE)

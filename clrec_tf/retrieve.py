@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Iterator
 
+from absl import logging
 import tqdm
 
 from clrec_tf import atomic
@@ -32,8 +33,12 @@ def main(config: Config) -> None:
     """Runs the command; output appears whole or not at all."""
     settings = config.retrieve
     _check(settings)
+    popularity = config.dial.one
     bundle = load_bundle(_export_dir(config))
-    retriever = Retriever(bundle, SearchOptions(settings.k, settings.exclude_seen, settings.intents, settings.merge))
+    retriever = Retriever(bundle, SearchOptions(settings.k, settings.exclude_seen, settings.intents, settings.merge,
+                                                popularity=popularity))
+    logging.info("popularity %g%s", retriever.defaults.popularity,
+                 ", the bundle's default" if popularity is None else "")
     if settings.users:
         _bulk(retriever, settings)
     elif settings.embeddings:
@@ -129,4 +134,4 @@ def _bulk(retriever: Retriever, settings: RetrieveConfig):
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths.export_dir", "paths.workdir", "retrieve"), usage=USAGE)
+    command_line.run(main, uses=("paths.export_dir", "paths.workdir", "retrieve", "dial.popularity"), usage=USAGE)

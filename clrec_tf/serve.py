@@ -39,7 +39,8 @@ def main(config: Config) -> None:
     # Threads that hand over to each other cost more than they save on batches this small.
     tf.config.threading.set_intra_op_parallelism_threads(settings.serve_threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    defaults = SearchOptions(retrieve.k, retrieve.exclude_seen, retrieve.intents, retrieve.merge)
+    defaults = SearchOptions(retrieve.k, retrieve.exclude_seen, retrieve.intents, retrieve.merge,
+                             popularity=config.dial.one)
     metrics = metrics_lib.Metrics()
 
     def make(bundle):
@@ -55,5 +56,5 @@ def main(config: Config) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a version beside which another can be looked for
     command_line.run(main, uses=(
-        "serve", "paths.export_dir", "paths.workdir",
+        "serve", "paths.export_dir", "paths.workdir", "dial.popularity",
         *(f"retrieve.{name}" for name in ("k", "exclude_seen", "intents", "merge"))), usage=USAGE)

@@ -125,4 +125,4 @@ def main(config: Config) -> int:
 
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "cluster",
-                                                "evaluate", "export", "retrieve"))
+                                                "evaluate", "dial", "export", "retrieve"))

@@ -3,7 +3,7 @@
 //   run_saved_model FOLDER ITEM_ID
 //
 // Unknown dimensions are 2 for the first and 3 for the others. Strings, and integer inputs that hold item ids, are
-// ITEM_ID; times are 1; k is 4, intents 2. Prints one line per output: signature.output, then its values, by
+// ITEM_ID; times and popularity are 1; k is 4, intents 2. Prints one line per output: signature.output, then its values, by
 // tabs.
 #include <cstdlib>
 #include <iostream>
@@ -31,6 +31,8 @@ Tensor MakeInput(const std::string& name, const tensorflow::TensorInfo& info, co
   Tensor tensor(info.dtype(), shape);
   if (info.dtype() == tensorflow::DT_STRING) {
     tensor.flat<tensorflow::tstring>().setConstant(tensorflow::tstring(item));
+  } else if (info.dtype() == tensorflow::DT_FLOAT) {
+    tensor.flat<float>().setConstant(1);  // popularity
   } else if (info.dtype() == tensorflow::DT_INT32) {
     tensor.flat<tensorflow::int32>().setConstant(name == "intents" ? 2 : 4);
   } else {

@@ -6,13 +6,15 @@ import tensorflow as tf
 from clrec_tf.service import bodies, predictor
 from clrec_tf.service.bodies import ITEMS, RETRIEVE, USERS, Job
 from clrec_tf.service.engine import Engine
+from clrec_tf.serving.bundle_dial import BundleDial
 from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest
 from tests import exported
 from tests.exported import INTENTS, ITEMS as SIZE, MULTI, NOW
 from tests.test_merge import loop_quota, padded
 
-LIMITS = bodies.Limits(k=SIZE + 40, listed=50, users=9, intents=INTENTS)
+LIMITS = bodies.Limits(k=SIZE + 40, listed=50, users=9, intents=INTENTS,
+                       dial=BundleDial(0.0, -0.25, 1.25, there=True))
 
 
 def engine(kind):
@@ -99,7 +101,7 @@ def test_a_long_id_does_not_widen_the_others():
 def test_arrays_are_those_of_the_saved_model(kind, histories, k):
     padding, dtype = ("", object) if kind == "string" else (-1, np.int64)
     listed = lambda rows: np.array([[ids(kind, n)[0] if n else padding for n in row] for row in rows], dtype)
-    users = dict(history=listed(histories))
+    users = dict(history=listed(histories), popularity=np.array([0.0, 0.75, 1.0][:len(k)], np.float32))
     if kind != "int":
         users |= dict(timestamps=np.full(users["history"].shape, NOW - 60), request_time=np.full(len(k), NOW))
     if kind == MULTI:

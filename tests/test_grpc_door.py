@@ -140,13 +140,13 @@ def client(port, *flags):
 def test_the_client_retrieves_what_the_signature_does_and_names_what_is_wrong(door):
     ids = [exported.original_id(exported.MULTI, number) for number in (3, 14)]
     history = "--history=" + ",".join(map(str, ids))
-    finished = client(door[2], history, "--k=4", "--intents=3", "--exclude_seen")
+    finished = client(door[2], history, "--k=4", "--intents=3", "--exclude_seen", "--popularity=0.5")
     assert finished.returncode == 0, finished.stderr[-2000:]
     rows = [line.split("\t") for line in finished.stdout.splitlines()]
     pad = lambda values, padding: np.array([values + [padding] * (6 - len(values))])
     expected = exported.loaded(exported.MULTI).tower.signatures["retrieve"](**{
         name: tf.constant(value) for name, value in dict(
-            history=pad(ids, -1), exclude=pad(ids, -1), timestamps=pad([], 0), request_time=np.zeros(1, np.int64),
+            history=pad(ids, -1), popularity=np.full(1, 0.5, np.float32), exclude=pad(ids, -1), timestamps=pad([], 0), request_time=np.zeros(1, np.int64),
             dwell=pad([], -1), k=np.full(1, 4, np.int32), intents=np.full(1, 3, np.int32)).items()})
     assert [int(row[0]) for row in rows] == expected["ids"].numpy()[0].tolist()
     np.testing.assert_allclose([float(row[1]) for row in rows], expected["scores"][0], atol=1e-6)

@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.serving import tuning
+from clrec_tf.serving import efforts, tuning
 from clrec_tf.serving.index import ExactIndex, load_index, load_queries, save_index, save_queries
-from clrec_tf.serving.tuning import build_index, recall_at_k
+from clrec_tf.serving.recall import Demand, recall_at_k
+from clrec_tf.serving.tuning import build_index
 
 ITEMS, WIDTH, USERS = 25_000, 32, 200
+
+
+def demand(k, target_recall):
+    """Of one number of results, for vectors without the dial's coordinate."""
+    return Demand((k,), (0.0,), target_recall)
 
 
 def normalized(vectors):
@@ -35,7 +41,7 @@ def clustered():
 
 @pytest.fixture(scope="module")
 def scann_index(clustered):
-    return build_index("auto", clustered[0], clustered[1][:100], 50, 0.95, normalized=True)
+    return build_index("auto", clustered[0], clustered[1][:100], demand(50, 0.95), normalized=True)
 
 
 def test_scann_reaches_the_recall_asked_for(clustered, scann_index):
@@ -56,13 +62,15 @@ def test_the_lowest_effort_that_suffices_is_found_with_few_measurements(clustere
     for before, after in zip(tuning._EFFORTS, tuning._EFFORTS[1:]):
         assert before[0] <= after[0] and before[1] <= after[1] and before != after
     with caplog.at_level("INFO", logger="absl"):
-        again = tuning.cheapest(scann_index, items, users[:100], 50, 0.95)
+        again = tuning.cheapest(scann_index, items, users[:100], demand(50, 0.95))
     assert again.parameters == scann_index.parameters and 1 <= len(caplog.records) <= 4  # of 15
-    efforts = [(max(1, round(share * 158)), reorder) for share, reorder in tuning._EFFORTS]
-    place = efforts.index((again.parameters["leaves_to_search"], again.parameters["reorder"]))
+    steps = [(max(1, round(share * 158)), 50 * reorder) for share, reorder in tuning._EFFORTS]
+    [(k, *effort)] = again.parameters["effort"]
+    place = steps.index(tuple(effort))
     truth = exact(items, users[:100], 50)
-    for effort, enough in ((efforts[place], True), (efforts[place - 1], False)):
-        found = again.tuned(*effort).search(users[:100], 50)[0]
+    for effort, enough in ((steps[place], True), (steps[place - 1], False)):
+        assert k == 50
+        found = again.tuned(efforts.table([(50, *effort)])).search(users[:100], 50)[0]
         shares = np.array([len(set(near) & set(best)) / 50 for near, best in zip(found, truth)])
         assert (shares.mean() - 2 * shares.std() / 10 >= 0.95) == enough
 
@@ -77,7 +85,7 @@ def test_recall_counts_live_items_alone():
 
 def test_more_effort_finds_more(clustered, scann_index):
     items, users = clustered
-    recalls = [recall_at_k(scann_index.tuned(leaves, reorder), items, users, 50)
+    recalls = [recall_at_k(scann_index.tuned(efforts.uniform(leaves, reorder)), items, users, 50)
                for leaves, reorder in ((2, 1), (16, 4), (158, 32))]
     assert recalls[0] < recalls[1] < recalls[2] and recalls[2] > 0.999
 
@@ -85,7 +93,7 @@ def test_more_effort_finds_more(clustered, scann_index):
 def test_scann_gives_all_that_is_asked_for(clustered, scann_index):
     """Neither the candidates re-scored nor the leaves searched may cut a result."""
     items, users = clustered
-    lazy = scann_index.tuned(leaves_to_search=1, reorder=1)
+    lazy = scann_index.tuned(efforts.uniform(1, 1))
     positions, scores = lazy.search(users[:3], 3000)
     assert positions.min() >= 0 and np.isfinite(scores).all()
     assert [len(set(row)) for row in positions] == [3000] * 3
@@ -115,17 +123,17 @@ def test_exact_search_equals_numpy_with_ties_by_position(monkeypatch):
 
 def test_auto_is_exact_for_small_catalogues():
     vectors = np.eye(30, dtype=np.float32)
-    assert build_index("auto", vectors, vectors, 3, 1.0, normalized=True).is_exact
-    small = build_index("scann", vectors, vectors[:5], 3, 1.0, normalized=True)
+    assert build_index("auto", vectors, vectors, demand(3, 1.0), normalized=True).is_exact
+    small = build_index("scann", vectors, vectors[:5], demand(3, 1.0), normalized=True)
     assert not small.is_exact and small.search(vectors[:5], 1)[0][:, 0].tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(UserError, match="at least 16 items, the catalogue has 9"):
-        build_index("scann", vectors[:9], vectors, 3, 0.5, normalized=True)
+        build_index("scann", vectors[:9], vectors, demand(3, 0.5), normalized=True)
 
 
 def test_a_recall_out_of_reach_is_an_error(clustered, monkeypatch):
     monkeypatch.setattr(tuning, "_EFFORTS", ((0.01, 1),))
     with pytest.raises(UserError, match=r"--target_recall=0.999: the index reaches recall@50 = 0\.\d+"):
-        build_index("scann", clustered[0][:2000], clustered[1], 50, 0.999, normalized=True)
+        build_index("scann", clustered[0][:2000], clustered[1], demand(50, 0.999), normalized=True)
 
 
 @pytest.mark.parametrize("kind", ["exact", "scann"])

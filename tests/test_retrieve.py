@@ -42,7 +42,7 @@ def run(capsys, monkeypatch, kind="string", stdin=None, **settings):
 def signature(history, k, exclude=(), timestamps=None, request_time=0):
     """ids and scores of the `retrieve` signature on the raw history."""
     result = exported.loaded("string").tower.signatures["retrieve"](
-        history=tf.constant([history], tf.string), k=tf.constant([k]), exclude=tf.constant([list(exclude)], tf.string),
+        history=tf.constant([history], tf.string), popularity=tf.zeros([1]), k=tf.constant([k]), exclude=tf.constant([list(exclude)], tf.string),
         timestamps=tf.constant([timestamps or [0] * len(history)], tf.int64),
         request_time=tf.constant([request_time], tf.int64))
     return [name.decode() for name in result["ids"].numpy()[0]], result["scores"].numpy()[0]
@@ -120,7 +120,7 @@ def test_bulk_equals_line_by_line(capsys, monkeypatch, tmp_path, source, target)
         assert row == result
     assert sorted(os.listdir(tmp_path)) == sorted([source, target, "vectors.npz"])
     with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
-        assert arrays["user_ids"].tolist() == [0, 1, 2, 3] and arrays["user_vectors"].shape == (4, 8)
+        assert arrays["user_ids"].tolist() == [0, 1, 2, 3] and arrays["user_vectors"].shape == (4, 9)
         scores = arrays["user_vectors"] @ arrays["item_vectors"].T  # what was retrieved follows from the vectors
         assert arrays["item_ids"][scores[3].argmax()] == expected[3]["ids"][0]
         assert not arrays["user_vectors"][2].any()
@@ -131,7 +131,7 @@ def test_embeddings_without_a_file_of_users(capsys, monkeypatch, tmp_path):
     for history, users in ((A, 1), ("", 0)):
         run(capsys, monkeypatch, history=history, embeddings=path)
         with np.load(path, allow_pickle=False) as arrays:
-            assert arrays["user_vectors"].shape == (users, 8) and arrays["item_vectors"].shape == (exported.ITEMS, 8)
+            assert arrays["user_vectors"].shape == (users, 9) and arrays["item_vectors"].shape == (exported.ITEMS, 9)
             assert arrays["item_ids"].tolist() == exported.loaded("string").item_ids.tolist()
 
 

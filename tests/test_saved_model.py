@@ -17,7 +17,8 @@ from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.models.build import build_model
 from clrec_tf.serving.candidates import encode_candidates
 from clrec_tf.serving.graph_checks import foreign_ops
-from clrec_tf.serving.saved_model import MAX_RETRIEVED, TowerParts, UserTower
+from clrec_tf.serving.saved_model import MAX_RETRIEVED, UserTower
+from clrec_tf.serving.tower_parts import TowerParts
 from tests import exported
 
 PAD = {"int": -1, "string": ""}
@@ -30,7 +31,8 @@ def inputs(kind, histories, times=None, width=None):
     names = {0: PAD[kind], -1: UNKNOWN[kind]}
     rows = [[names[number] if number < 1 else exported.original_id(kind, number)
              for number in history + [0] * (width - len(history))] for history in histories]
-    arguments = {"history": tf.constant(rows, tf.int64 if kind == "int" else tf.string, (len(rows), width))}
+    arguments = {"history": tf.constant(rows, tf.int64 if kind == "int" else tf.string, (len(rows), width)),
+                 "popularity": tf.zeros([len(rows)])}
     if kind == "string":
         padded = [[exported.NOW - gap for gap in gaps] + [0] * (width - len(gaps))
                   for gaps in times or [[10**6 + 60 * i for i in range(len(history))] for history in histories]]
@@ -41,9 +43,9 @@ def inputs(kind, histories, times=None, width=None):
 
 def predict(kind, *arguments, **options):
     result = exported.loaded(kind).tower.signatures["serving_default"](**inputs(kind, *arguments, **options))
-    assert result["user_vectors"].shape[1:] == (1, 8) and np.array_equal(result["weights"], np.ones(
+    assert result["user_vectors"].shape[1:] == (1, 9) and not np.any(result["user_vectors"][:, :, 8]) and np.array_equal(result["weights"], np.ones(
         (result["user_vectors"].shape[0], 1)))
-    return result["user_vectors"].numpy()[:, 0]
+    return result["user_vectors"].numpy()[:, 0, :8]
 
 
 def excluded(kind, exclude):
@@ -121,12 +123,13 @@ def test_times_matter_and_unknown_times_are_one_bucket_of_their_own():
     unknown = [signature(**arguments | change)["user_vectors"].numpy() for change in (
         {"timestamps": tf.constant([[0, -3]], tf.int64)}, {"request_time": tf.constant([0], tf.int64)})]
     np.testing.assert_array_equal(*unknown)
-    assert np.abs(unknown[0][:, 0] - near).max() > 1e-3 and np.abs(unknown[0][:, 0] - far).max() > 1e-3
+    unknown = unknown[0][:, 0, :8]
+    assert np.abs(unknown - near).max() > 1e-3 and np.abs(unknown - far).max() > 1e-3
     # A click after the request counts as one at the request.
     np.testing.assert_array_equal(predict("string", [[5]], [[-100]]), predict("string", [[5]], [[0]]))
     # Also one second after it, a gap that must not be taken for the mark of unknown times, −1.
     np.testing.assert_array_equal(predict("string", [[5, 6]], [[-1, -1]]), predict("string", [[5, 6]], [[0, 0]]))
-    assert np.abs(predict("string", [[5, 6]], [[-1, -1]]) - unknown[0][:, 0]).max() > 1e-3
+    assert np.abs(predict("string", [[5, 6]], [[-1, -1]]) - unknown).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", exported.KINDS)
@@ -148,11 +151,12 @@ def test_an_empty_history_is_zero_even_where_the_encoder_has_biases():
                         world.schema)
     for variable in model.user_encoder.variables:
         variable.assign(variable + 0.1)
-    candidates = encode_candidates(Encoder(model, exported.HISTORY), world.catalogue)
-    parts = TowerParts(model, candidates, "int", exported.HISTORY, "c" * 64)
+    candidates = encode_candidates(Encoder(model, exported.HISTORY), world.catalogue, world.catalogue.counts, 1.0)
+    parts = TowerParts(model, candidates, "int", exported.HISTORY, "c" * 64, (0.0, 1.0))
     with parts.ids_file() as ids_file:
         tower = UserTower(parts, ids_file)
-    users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64))[0].numpy()[:, 0]
+    users = tower.encode_users(tf.constant([[-1, 5], [exported.original_id("int", 3), -1]], tf.int64),
+                               tf.constant([1.0, 0.0]))[0].numpy()[:, 0]
     assert not users[0].any() and np.linalg.norm(users[1]) == pytest.approx(1, abs=1e-6)
 
 
@@ -220,7 +224,7 @@ def test_encode_items(kind):
     if kind == "string":
         items /= np.linalg.norm(items, axis=1, keepdims=True)
     assert result["known"].numpy().tolist() == [True, False, False, True]
-    np.testing.assert_allclose(result["vectors"], [items[0], np.zeros(8), np.zeros(8), items[1]], atol=1e-6)
+    np.testing.assert_allclose(result["vectors"][:, :8], [items[0], np.zeros(8), np.zeros(8), items[1]], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", exported.KINDS)

@@ -12,14 +12,17 @@ import tensorflow as tf
 from clrec_tf.config import ExportConfig
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.serving import efforts
 from clrec_tf.serving import scann_model
+from clrec_tf.serving import scann_ops_index
 from clrec_tf.serving import tuning
 from clrec_tf.serving.candidates import encode_candidates
 from clrec_tf.serving.graph_checks import foreign_ops
-from clrec_tf.serving.saved_model import TowerParts
+from clrec_tf.serving.scann_ops_index import OpsIndex
+from clrec_tf.serving.tower_parts import TowerParts
 from tests import exported
 
-KINDS = ("string", exported.MULTI)
+KINDS, RANGE = ("string", exported.MULTI), (-0.25, 1.25)
 OPS = ["Scann>ScannSearchBatched", "Scann>TensorsToScann"]
 
 
@@ -31,7 +34,8 @@ def request(kind, users=6, width=4, **changes):
     ids[0] = pad
     given = dict(history=ids, timestamps=np.full(ids.shape, exported.NOW - 60), dwell=np.full(ids.shape, 9),
                  request_time=np.full(users, exported.NOW), intents=np.arange(1, users + 1, dtype=np.int32),
-                 k=np.full(users, 7, np.int32), exclude=ids[:, :2]) | changes
+                 k=np.full(users, 7, np.int32), exclude=ids[:, :2],
+                 popularity=np.array([0, 0.3, 1, -0.25, 1.25, 0.75][:users], np.float32)) | changes
     names = bundle.tower.signatures["retrieve"].structured_input_signature[1]
     return {name: tf.constant(given[name]) for name in names}
 
@@ -42,11 +46,12 @@ def answers(signature, inputs):
 
 def save_exhaustive(world, folder):
     """A version that searches all leaves and scores all that it finds, so that it misses nothing, by construction."""
-    candidates = encode_candidates(Encoder(world.model, exported.HISTORY), world.catalogue)
-    parts = TowerParts(world.model, candidates, world.schema.id_type, exported.HISTORY, "c" * 64)
-    index = scann_model.OpsIndex.build(candidates.compared, spherical=world.model.similarity == "cosine")
+    candidates = encode_candidates(Encoder(world.model, exported.HISTORY), world.catalogue, world.catalogue.counts,
+                                   world.model.temperature)
+    parts = TowerParts(world.model, candidates, world.schema.id_type, exported.HISTORY, "c" * 64, RANGE)
+    index = OpsIndex.build(candidates.searched, world.model.similarity == "cosine", 5)
     with parts.ids_file() as ids_file:
-        scann_model.ScannTower(parts, ids_file, index.tuned(index.parameters["leaves"], 32)).save(str(folder))
+        scann_model.ScannTower(parts, ids_file, index.tuned(efforts.uniform(index.parameters["leaves"], 32))).save(str(folder))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -124,7 +129,7 @@ def test_the_best_of_each_item():
     """By hand: item 4 comes with three scores, item 7 and 2 tie, item 9 does not count."""
     scores = tf.constant([[.3, .9, .5, .5, float("-inf"), .7, .1]])
     rows, columns = tf.constant([[4, 4, 7, 2, 9, 4, 3]]), tf.constant([[0, 1, 0, 1, 0, 2, 2]])
-    found = [part.numpy()[0].tolist() for part in scann_model.best_of_each(scores, rows, columns, 4)]
+    found = [part.numpy()[0].tolist() for part in scann_ops_index.best_of_each(scores, rows, columns, 4)]
     assert found == [pytest.approx([.9, .5, .5, .1]), [4, 2, 7, 3], [1, 1, 0, 2]]
 
 

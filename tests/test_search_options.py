@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from clrec_tf.serving.index import ScannIndex
+from clrec_tf.serving import efforts
+from clrec_tf.serving.scann_index import ScannIndex
 from clrec_tf.serving.retrieval import Retriever
 from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest
@@ -89,7 +90,7 @@ def test_more_is_fetched_only_for_whom_too_much_was_taken_away():
 
 def test_allowed_items_are_scored_exactly_where_the_index_is_not_exact():
     bundle = exported.loaded("string")
-    poor = ScannIndex.build(bundle.item_vectors(), leaves=8, spherical=True).tuned(1, 1)
+    poor = ScannIndex.build(bundle.item_vectors(), leaves=8, spherical=True).tuned(efforts.uniform(1, 1))
     retriever = Retriever(dataclasses.replace(bundle, index=poor))
     request = UserRequest(None, [exported.original_id("string", 4)], [NOW - 5], NOW)
     stock = bundle.item_ids[1::2].tolist()

@@ -17,6 +17,7 @@ DWELL = [[3, -1, 300], [9, 2, 60, 5, 35], [0], [], [100, 2, 3], [4]]
 WIDTH = 5
 COUNTS = [1, 3, 6, 2, 4, 5]  # intents
 KS = [4, 1, 7, 3, 60, 2]
+POPULARITIES = [0.0, 1.0, 0.5, 1.0, -0.25, 1.25]
 EXCLUDED = [[], [2, 500], [1, 2, 3, 4], [], [7], []]
 
 
@@ -55,7 +56,7 @@ def user(kind, row, **others):
         found |= {"timestamps": [NOW - gap for gap in GAPS[row]], "request_time": NOW}
     if kind == MULTI:
         found |= {"dwell": [second if second >= 0 else None for second in DWELL[row]], "intents": COUNTS[row]}
-    return found | others
+    return found | {"popularity": POPULARITIES[row]} | others
 
 
 def padded_ids(kind, lists, width):
@@ -66,7 +67,7 @@ def padded_ids(kind, lists, width):
 
 def signature(kind, name, **others):
     """What the SavedModel itself gives for all users, padded."""
-    inputs = {"history": padded_ids(kind, HISTORIES, WIDTH)}
+    inputs = {"history": padded_ids(kind, HISTORIES, WIDTH), "popularity": tf.constant(POPULARITIES)}
     pad = lambda lists, value: tf.constant([row + [value] * (WIDTH - len(row)) for row in lists], tf.int64)
     if kind != "int":
         inputs |= {"timestamps": pad([[NOW - gap for gap in row] for row in GAPS], 0),

@@ -35,6 +35,7 @@ def inputs(histories=None, gaps=None, dwell=None, width=6):
     histories, gaps, dwell = histories or HISTORIES, gaps or GAPS, dwell or DWELL
     pad = lambda row, value: list(row) + [value] * (width - len(row))
     return dict(history=tf.constant([pad([item(n) if n else -1 for n in row], -1) for row in histories], tf.int64),
+                popularity=tf.zeros([len(histories)]),
                 timestamps=tf.constant([pad([NOW - gap for gap in row], 0) for row in gaps], tf.int64),
                 request_time=tf.fill([len(histories)], tf.constant(NOW, tf.int64)),
                 dwell=tf.constant([pad(row, -1) for row in dwell], tf.int64))
@@ -73,18 +74,18 @@ def live():
 
 
 def item_scores(vectors):
-    """[B,K,V] cosines of the live model by position, the most popular item first."""
+    """[B,K,V] cosines of the live model by position, the most popular item first; the dial's coordinate is left out."""
     world = exported.world(exported.MULTI)
     rows = world.catalogue.item_rows[np.argsort(-world.catalogue.counts, kind="stable")]
     items = world.model.item_vectors(tf.constant(rows)).numpy()
-    return vectors @ (items / np.linalg.norm(items, axis=1, keepdims=True)).T
+    return vectors[..., :8] @ (items / np.linalg.norm(items, axis=1, keepdims=True)).T
 
 
 def test_the_heaviest_intents_equal_the_live_model():
     vectors, weights, numbers = live()
     for count in range(1, INTENTS + 1):
         found = predict(count)
-        np.testing.assert_allclose(found[0], vectors[:, :count], atol=1e-6)
+        np.testing.assert_allclose(found[0][..., :8], vectors[:, :count], atol=1e-6)
         np.testing.assert_allclose(found[1], weights[:, :count], atol=1e-6)
         np.testing.assert_array_equal(found[2], numbers[:, :count])
     assert found[2].dtype == np.int32 and np.array_equal(np.sort(found[2]), np.tile(np.arange(INTENTS), (4, 1)))
@@ -102,7 +103,7 @@ def test_the_number_of_intents_is_bounded():
 def test_each_user_has_as_many_intents_as_are_asked_for_it():
     own = [2, 5, 1, 3]
     vectors, weights, numbers = predict(own)
-    assert vectors.shape == (4, 5, 8)
+    assert vectors.shape == (4, 5, 9)
     every = predict(5)
     for user, count in enumerate(own):
         for mine, other, padding in zip((vectors, weights, numbers), every, (0, 0, -1)):
@@ -255,4 +256,4 @@ def test_every_output_names_intents_and_weights(capsys, monkeypatch, tmp_path):
             np.testing.assert_allclose(arrays[name], part, atol=1e-6)
     run(capsys, monkeypatch, embeddings=str(vectors))
     with np.load(vectors, allow_pickle=False) as arrays:
-        assert arrays["user_vectors"].shape == (0, 4, 8) and arrays["user_weights"].shape == (0, 4)
+        assert arrays["user_vectors"].shape == (0, 4, 9) and arrays["user_weights"].shape == (0, 4)

@@ -193,7 +193,8 @@ def test_the_rest_client_gives_every_input_that_tensorflow_serving_demands(kind)
         graph = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0]
     definition = json_format.MessageToDict(graph.signature_def["retrieve"])
     items = [exported.original_id(kind, number) for number in (3, 14)]
-    arguments = types.SimpleNamespace(history=",".join(map(str, items)), width=6, k=4, intents=2, exclude_seen=True)
+    arguments = types.SimpleNamespace(history=",".join(map(str, items)), width=6, k=4, intents=2, exclude_seen=True,
+                                      popularity=None)
     metadata = {"signature_def": {"signature_def": {"retrieve": definition}}}
     row = rest_client().instance(metadata, arguments)
     signature = exported.loaded(kind).tower.signatures["retrieve"]
@@ -209,7 +210,8 @@ def test_the_rest_client_gives_every_input_that_tensorflow_serving_demands(kind)
     {"bundle": {"id_type": "int", "intents": 1}},
     {"signature_def": {"signature_def": {"retrieve": {"inputs": {"history": {"dtype": "DT_INT64"}}}}}}])
 def test_the_rest_client_names_ids_that_are_no_integers(metadata):
-    arguments = types.SimpleNamespace(history="3,abc", width=6, k=4, intents=2, exclude_seen=True)
+    arguments = types.SimpleNamespace(history="3,abc", width=6, k=4, intents=2, exclude_seen=True,
+                                      popularity=None)
     with pytest.raises(SystemExit, match="--history=3,abc: the item ids of this model are integers .*'abc'"):
         rest_client().instance(metadata, arguments)
 
@@ -218,7 +220,7 @@ def test_padding_with_the_first_element_would_change_what_is_retrieved():
     """Why batching.config says false: with true, the server fills a shorter history up with its first click."""
     signature = exported.loaded("int").tower.signatures["serving_default"]
     history = [exported.original_id("int", item) for item in (3, 14)]
-    vectors = [signature(history=tf.constant([history + padding], tf.int64))["user_vectors"].numpy()
+    vectors = [signature(history=tf.constant([history + padding], tf.int64), popularity=tf.zeros([1]))["user_vectors"].numpy()
                for padding in ([], [-1, -1], [history[0]] * 2)]
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert np.abs(vectors[0] - vectors[2]).max() > 1e-3

@@ -54,14 +54,14 @@ def versions(export_dir):
 
 
 def found(bundle, vector, k=ITEMS + 9):
-    """Ids and scores of the k nearest."""
-    positions, scores = bundle.index.search(np.array([vector], np.float32), k)
+    """Ids and scores of the k nearest, as trained: at popularity 0."""
+    positions, scores = bundle.index.search(np.array([[*vector[:8], 0.0]], np.float32), k)
     return bundle.item_ids[positions[0][positions[0] >= 0]].tolist(), scores[0].tolist()
 
 
 def test_fresh_items_are_found_and_withdrawn_ones_are_not(export_dir, capsys):
     old = exported.loaded("string")
-    vector = old.item_vectors(old.positions(np.array([C])))[0]
+    vector = old.item_vectors(old.positions(np.array([C])))[0, :8]
     bundle = update(export_dir, [{"id": "new", "vector": (2 * vector).tolist(), "title": "New one"},
                                  {"id": "also new", "like": [A, B]}, {"id": B, "vector": X}], [A])
     assert capsys.readouterr().out == f"{export_dir}/2\n" and bundle.path == str(export_dir / "2")
@@ -70,7 +70,7 @@ def test_fresh_items_are_found_and_withdrawn_ones_are_not(export_dir, capsys):
     assert set(ids[:2]) == {C, "new"} and scores[:2] == pytest.approx([1, 1], abs=1e-5)  # normalized
     assert len(ids) == ITEMS + 1 and A not in ids and len(set(ids)) == len(ids)
     assert found(bundle, X)[0][0] == B and found(bundle, X)[1][0] == pytest.approx(1)
-    mean = old.item_vectors(old.positions(np.array([A, B]))).mean(axis=0)
+    mean = old.item_vectors(old.positions(np.array([A, B])))[:, :8].mean(axis=0)
     ids, scores = found(bundle, mean)
     assert ids[0] == "also new" and scores[0] == pytest.approx(np.linalg.norm(mean), abs=1e-5)
     assert bundle.titles[-2:].tolist() == ["New one", ""] and bundle.titles[:-2].tolist() == old.titles.tolist()
@@ -89,8 +89,9 @@ def test_a_bundle_knows_what_is_live_and_what_counts_in_histories(export_dir):
     assert old.counts == dict(items=ITEMS, fresh=0, withdrawn=0)
     assert bundle.manifest["items"] == ITEMS + 1 and bundle.manifest["tower_items"] == ITEMS
     assert bundle.item_vectors() is bundle.item_vectors()
-    np.testing.assert_allclose(bundle.item_vectors(), np.append(old.item_vectors(), [X], axis=0))
-    np.testing.assert_allclose(bundle.item_vectors(np.array([ITEMS, 2])), [X, old.item_vectors()[2]])
+    fresh = [*X, bundle.dial.coordinate(0)]
+    np.testing.assert_allclose(bundle.item_vectors(), np.append(old.item_vectors(), [fresh], axis=0), rtol=1e-6)
+    np.testing.assert_allclose(bundle.item_vectors(np.array([ITEMS, 2])), [fresh, old.item_vectors()[2]], rtol=1e-6)
     assert np.shares_memory(old.item_vectors(), old.item_vectors()[1:])
 
 
@@ -124,10 +125,11 @@ def test_recall_is_measured_before_and_after_and_may_forbid(export_dir, monkeypa
     measured = bundle.manifest["measured"]
     assert measured["recall"] == measured["recall_before"] == 1 and measured["users"] > 30
     queries = index_lib.load_queries(os.path.join(bundle.path, "index"))
-    assert queries.shape == (measured["users"], 8) and np.linalg.norm(queries, axis=1) == pytest.approx(1)
+    assert queries.shape == (measured["users"], 9) and np.linalg.norm(queries, axis=1) == pytest.approx(1)
+    assert not queries[:, 8].any()
     search = update_index.UpdatedIndex.search
     monkeypatch.setattr(update_index.UpdatedIndex, "search", lambda index, vectors, k: search(index, -vectors, k))
-    with pytest.raises(DataError, match=r"has recall@5 = 0.\d+, before 0.\d+, --target_recall=0.95 is asked"):
+    with pytest.raises(DataError, match=r"has recall@\d+ = 0.\d+, before 0.\d+, at popularity .*, --target_recall=0.95 is"):
         update(export_dir, withdraw=[B])
     monkeypatch.setattr(update_index.UpdatedIndex, "search", lambda index, vectors, k: index.base.search(vectors, k))
     with pytest.raises(DataError, match="gives items that were withdrawn"):
@@ -159,10 +161,11 @@ def test_parquet_equals_json(tmp_path):
     assert table.titles == objects.titles == ["T", None]
     pl.DataFrame({"id": ["n"], "vector": pl.Series([X], dtype=pl.Array(pl.Float32, 8))}).write_parquet(
         tmp_path / "array.parquet")
-    assert read_upserts(str(tmp_path / "array.parquet"), bundle).vectors.tolist() == [X]
+    np.testing.assert_allclose(read_upserts(str(tmp_path / "array.parquet"), bundle).vectors,
+                               [[*X, bundle.dial.coordinate(0)]])
     with pytest.raises(DataError, match="items.parquet, row 2: like names 'ä 3'"):
         read_upserts(str(tmp_path / "items.parquet"), type("Without", (), dict(
-            manifest=bundle.manifest, id_array=lambda self, ids: ids,
+            manifest=bundle.manifest, dial=bundle.dial, width=bundle.width, id_array=lambda self, ids: ids,
             all_positions=lambda self, ids: np.full(len(ids), -1)))())
 
 

@@ -5,9 +5,10 @@ from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
-from clrec_tf.serving import updated_index as updated_lib
-from clrec_tf.serving.index import ExactIndex, ScannIndex, load_index, save_index
-from clrec_tf.serving.tuning import recall_at_k
+from clrec_tf.serving import efforts, updated_index as updated_lib
+from clrec_tf.serving.index import ExactIndex, load_index, save_index
+from clrec_tf.serving.recall import recall_at_k
+from clrec_tf.serving.scann_index import ScannIndex
 from clrec_tf.serving.updated_index import UpdatedIndex
 
 WIDTH, ITEMS = 3, 24
@@ -76,7 +77,7 @@ def test_any_sequence_of_updates_equals_brute_force(updates):
 
 def scann(vectors):
     """A ScaNN index that looks at everything, so that it must agree with brute force up to order of equal scores."""
-    return ScannIndex.build(vectors, 4, spherical=True).tuned(leaves_to_search=4, reorder=len(vectors))
+    return ScannIndex.build(vectors, 4, spherical=True).tuned(efforts.uniform(4, len(vectors)))
 
 
 def test_over_scann_nothing_withdrawn_comes_and_nothing_is_short():

@@ -2,8 +2,8 @@
 import bisect
 import math
 
-from clrec_tf.serving.tuning import recall_at_k
-from clrec_tf.serving.tuning import worst_scores
+from clrec_tf.serving.recall import recall_at_k
+from clrec_tf.serving.recall import worst_scores
 
 _TRAINED_ON = 250_000  # vectors, as our own index
 

@@ -16,8 +16,9 @@ from clrec_tf.benchmarks.faiss_ivf import FaissIvf
 from clrec_tf.config import Config
 from clrec_tf.serving.index import ExactIndex
 from clrec_tf.serving.tuning import build_index
-from clrec_tf.serving.tuning import recall_at_k
-from clrec_tf.serving.tuning import worst_scores
+from clrec_tf.serving.recall import Demand
+from clrec_tf.serving.recall import recall_at_k
+from clrec_tf.serving.recall import worst_scores
 from clrec_tf.serving.updated_index import UpdatedIndex
 
 DIM, K = 64, 200
@@ -66,7 +67,8 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
         contenders[name] = make()
         built[name] = round(time.perf_counter() - started, 3)
     build("exact", lambda: ExactIndex(drawn.items))
-    build("scann", lambda: build_index("scann", drawn.items, tuning, k, target_recall, normalized=True))
+    build("scann", lambda: build_index("scann", drawn.items, tuning, Demand((k,), (0.0,), target_recall),
+                                              normalized=True))
     build("updated", lambda: UpdatedIndex(contenders["scann"], drawn.fresh, np.arange(size, size + changed), withdrawn))
     try:
         build("faiss_ivf", lambda: FaissIvf.build(drawn.items))

@@ -14,6 +14,7 @@ from clrec_tf.debias.exposure_world import normalized
 
 EXACT = 1e-9  # what rounding may leave of an equality; nats where it is a divergence
 SPEC_SEED = 0
+DIALLED = (0.25, 0.5, 1.0)  # popularities at serving
 SLIGHTLY = 0.05  # nats
 
 
@@ -53,6 +54,15 @@ def equalities(each):
                 measures.divergence(p, closed_forms.uniform_bce(p)), "<", EXACT)
     yield Check("CLRec + log p_d ranks as softmax, contexts that differ",
                 float(np.any(ranking(rebiased) != ranking(p), axis=1).sum()), "<", 1)
+    for alpha in DIALLED:
+        turned = closed_forms.dialled(models[table.CLREC], popularity, alpha)
+        trained = closed_forms.debiased(p, popularity, 1 - alpha)
+        yield Check(f"CLRec served at popularity {alpha} is β={1 - alpha} trained, KL",
+                    measures.divergence(trained, turned), "<", EXACT)
+        yield Check(f"CLRec served at popularity {alpha} ranks as β={1 - alpha} trained, contexts that differ",
+                    float(np.any(ranking(turned) != ranking(trained), axis=1).sum()), "<", 1)
+    yield Check("the impression queue served at popularity 1 is softmax, KL", measures.divergence(
+        p, closed_forms.dialled(models[table.IMPRESSIONS], each.world.mean_exposure, 1.0)), "<", EXACT)
     yield Check("Multi-CLRec's objective is stationary, largest gradient",
                 multi_queue_gradient(models[table.MULTI], each.world), "<", EXACT)
 

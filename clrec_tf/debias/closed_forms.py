@@ -54,6 +54,14 @@ def uniform_bce(p: np.ndarray) -> np.ndarray:
     return negative_sampling(p, np.full(p.shape[1], 1 / p.shape[1]))
 
 
+def dialled(model: np.ndarray, popularity: np.ndarray, alpha: float) -> np.ndarray:
+    """softmax of log m + α·log p̂, a model m [X,V] served at popularity α: m = p/p̂^β becomes p/p̂^{β−α}.
+
+    `popularity` [V] is what the model was trained against: p_d, or q̄ for a queue of impressions.
+    """
+    return normalized(model * popularity ** alpha)
+
+
 def rebiased(scores: np.ndarray, popularity: np.ndarray) -> np.ndarray:
     """log m + log p_d: of m = p/p_d it ranks as p does (SPEC F28). scores m [X,V], popularity [V] -> scores [X,V]."""
     return np.log(scores) + np.log(popularity)

@@ -9,6 +9,9 @@ them, or that their history holds; `repeated_targets` is the share of the latter
 its lists serves the former: under the seen filter a repeated target stays a candidate while its rivals of the same kind
 are gone. Clicks outside the vocabulary count as new, and a group without users has no figure.
 
+`hr@10/full/popularity=0.5` and the like are those of the dial's curve (see `curve`); `hr@10/full` is at popularity 0, the
+model as trained. `popularity` is the value that validation users chose.
+
 Of a model with several intents, `--eval_intents` says how many of a user's vectors are searched; `intents/…` and
 `hr@10/full/given_intent` stand in `intent_report`.
 """
@@ -44,7 +47,7 @@ def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluat
 
 def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: EvaluationSet, counts: np.ndarray,
                     config: EvaluateConfig, seed: int, *, candidate_sets: Optional[Sequence[str]] = None,
-                    detailed: bool = True, memory_bytes: int = protocols.MEMORY_BYTES) -> dict:
+                    detailed: bool = True, intervals: bool = True, memory_bytes: int = protocols.MEMORY_BYTES) -> dict:
     """Metrics of one model, and with `detailed` of most-popular beside it.
 
     Args:
@@ -56,6 +59,7 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
       candidate_sets: overrides `config.candidate_sets`.
       detailed: also most-popular, lists (diversity and popularity) and bootstrap intervals. Validation during training
         passes False.
+      intervals: whether the details have bootstrap intervals.
       memory_bytes: bound of the score matrices.
 
     Returns:
@@ -74,7 +78,7 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     ranked = protocols.rank_targets(score_chunk, evaluation_set, len(counts), **arguments)
     result = dict(split=config.eval_split, users=evaluation_set.num_users, items=len(counts),
                   filter_seen=config.filter_seen)
-    result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed else None)
+    result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None)
     result |= _facts(ranked, evaluation_set, negatives)
     if detailed:
         popular = protocols.rank_targets(
@@ -195,7 +199,8 @@ def metrics_table(result: dict, model_name: str = "model") -> str:
                   if any(name.startswith(prefix) for name in result)}
     lines = [("", model_name, *references.values(), "95 % interval")]
     for name, value in result.items():
-        if name.startswith((MOST_POPULAR, UNTRAINED, "truth/", "degree_histogram")) or name.endswith(("/low", "/high")):
+        if (name.startswith((MOST_POPULAR, UNTRAINED, "truth/", "degree_histogram")) or name.endswith(("/low", "/high"))
+                or "/popularity=" in name):  # which `curve_table` shows
             continue
         interval = [result.get(f"{name}/{bound}") for bound in ("low", "high")]
         lines.append((name, _text(value), *(_text(result.get(prefix + name)) for prefix in references),

@@ -37,7 +37,7 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
     app = FastAPI(title="clrec_tf", version=clrec_tf.__version__, docs_url=None, redoc_url=None,
                   redirect_slashes=False)
     described = functools.cache(functools.partial(description.describe, app, settings))
-    app.openapi = lambda: described(versions.engine.id_type, versions.engine.intents)
+    app.openapi = lambda: described(versions.engine.id_type, versions.engine.intents, versions.engine.bundle.dial)
     model, in_version = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 
     def checked(name):

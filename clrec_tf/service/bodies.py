@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Optional, Sequence, Union, get_args,
 
 import msgspec
 
+from clrec_tf.serving.bundle_dial import BundleDial
 from clrec_tf.serving.search_options import SearchOptions
 from clrec_tf.serving.user_requests import UserRequest, check_times, checked_item
 from clrec_tf.errors import DataError
@@ -26,6 +27,7 @@ class User(msgspec.Struct, forbid_unknown_fields=True):
     request_time: Optional[int] = None
     dwell: Seconds = None
     intents: Optional[_Count] = None
+    popularity: Optional[float] = None
 
 
 class RetrieveUser(User, forbid_unknown_fields=True):
@@ -54,11 +56,12 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Most items per user, ids in a list, users per request, and intents that the model has."""
+    """Most items per user, ids in a list, users per request, intents that the model has, and its popularities."""
     k: int
     listed: int
     users: int
     intents: int
+    dial: BundleDial = BundleDial()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Job:
     Attributes:
       signature: one of `INSTANCES`.
       request: the user; None for an item.
-      options: of the search; of a user to encode, only `intents` counts.
+      options: of the search; of a user to encode, only `intents` and `popularity` count.
       item: the item's id.
     """
     signature: str
@@ -159,14 +162,16 @@ def _user_job(signature, row, id_type, defaults, limits, where):
     intents = row.intents or defaults.intents
     if intents > limits.intents:
         raise ServiceError(f"{where}: intents is {intents}, the model has {limits.intents}: give at most that many")
+    popularity = defaults.popularity if row.popularity is None else limits.dial.checked(row.popularity, where)
     if signature == USERS:
-        return Job(signature, request, SearchOptions(k=1, intents=intents))
+        return Job(signature, request, SearchOptions(k=1, intents=intents, popularity=popularity))
     k = row.k or min(defaults.k, limits.k)
     if k > limits.k:
         raise ServiceError(f"{where}: k is {k}, this service gives at most {limits.k} items (--max_k): ask for fewer")
     options = SearchOptions(
         k, defaults.exclude_seen if row.exclude_seen is None else row.exclude_seen, intents,
-        row.merge or defaults.merge, ids("exclude"), None if row.allow is None else ids("allow"), row.titles)
+        row.merge or defaults.merge, ids("exclude"), None if row.allow is None else ids("allow"), row.titles,
+        popularity)
     return Job(signature, request, options)
 
 

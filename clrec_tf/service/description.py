@@ -7,15 +7,15 @@ from clrec_tf.service import bodies
 _REF = "#/components/schemas/{name}"
 
 
-def describe(app, settings: ServeConfig, id_type: str, intents: int) -> dict:
-    """The OpenAPI description, with bodies, limits and errors, for models of such ids and so many intents."""
+def describe(app, settings: ServeConfig, id_type: str, intents: int, dial) -> dict:
+    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents and `BundleDial`."""
     from fastapi.openapi.utils import get_openapi  # pylint: disable=import-outside-toplevel
     found = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
                         description=f"Retrieval by the model {settings.model_name}.")
     _, schemas = msgspec.json.schema_components(tuple(bodies.INSTANCES.values()), ref_template=_REF)
     components = found.setdefault("components", {}).setdefault("schemas", {})
     components.clear()  # FastAPI's own shapes of errors are not ours
-    _bound(schemas, settings, id_type, intents)
+    _bound(schemas, settings, id_type, intents, dial)
     components |= schemas | {
         "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
         "Prediction": {"type": "object", "additionalProperties": True}}
@@ -62,14 +62,15 @@ _STATUS = {
 }
 
 
-def _bound(schemas, settings, id_type, intents):
-    """Puts the limits of this service, the type of ids and the number of intents into the entries."""
+def _bound(schemas, settings, id_type, intents, dial):
+    """Puts the limits of this service, the type of ids, the intents and the popularities into the entries."""
     one = {"type": "string"}
     if id_type == "int":
         one = {"anyOf": [{"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
                          {"type": "string", "pattern": "^[0-9]{1,18}$"}]}
     listed = {"maxItems": settings.max_listed, "items": one}
-    limits = {"k": {"maximum": settings.max_k}, "intents": {"maximum": intents}} | dict.fromkeys(
+    limits = {"k": {"maximum": settings.max_k}, "intents": {"maximum": intents},
+              "popularity": {"minimum": dial.lowest, "maximum": dial.highest}} | dict.fromkeys(
         ("history", "exclude", "allow"), listed)
     schemas[bodies.Item.__name__]["properties"]["ids"] = one
     for kind in (bodies.User, bodies.RetrieveUser):
@@ -117,7 +118,7 @@ def metadata(name: str, engine) -> dict:
     manifest = engine.bundle.manifest
     facts = {key: manifest[key] for key in ("checkpoint_hash", "step", "created", "id_type", "items", "dimension",
                                             "similarity", "max_history", "uses_time", "uses_dwell", "intents", "index",
-                                            "measured", "versions") if key in manifest} | engine.bundle.counts
+                                            "popularity", "dial", "measured", "versions") if key in manifest} | engine.bundle.counts
     signatures = {signature: list(kind.__struct_fields__) for signature, kind in bodies.INSTANCES.items()}
     return {"model_spec": {"name": name, "version": str(engine.version)},
             "metadata": {"bundle": facts, "signatures": signatures}}

@@ -73,7 +73,8 @@ def _work(finder, bundle, parameters):
 def page_for(settings: ServeConfig, defaults) -> str:
     """The page, which begins with the service's own options."""
     facts = dict(model=settings.model_name, k=min(defaults.k, settings.max_k), max_k=settings.max_k,
-                 intents=defaults.intents, merge=defaults.merge, exclude_seen=defaults.exclude_seen)
+                 intents=defaults.intents, merge=defaults.merge, exclude_seen=defaults.exclude_seen,
+                 popularity=defaults.popularity)
     return (_TEMPLATE.replace("{{settings}}", html.escape(json.dumps(facts)))
             .replace("{{model_name}}", html.escape(settings.model_name)))
 

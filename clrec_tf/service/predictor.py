@@ -64,7 +64,8 @@ class Predictor:
 
     def _limits(self, engine):
         settings = self.settings
-        return bodies.Limits(settings.max_k, settings.max_listed, settings.max_instances, engine.intents)
+        return bodies.Limits(settings.max_k, settings.max_listed, settings.max_instances, engine.intents,
+                             engine.bundle.dial)
 
     @contextlib.contextmanager
     def _answering(self, version, client):

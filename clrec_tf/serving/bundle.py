@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.errors import DataError
+from clrec_tf.serving.bundle_dial import BundleDial
 from clrec_tf.serving.index import load_index
 from clrec_tf.serving.intents import Intents, default_count, served
 from clrec_tf.serving.manifest import (IDS_FILE, MANIFEST_FILE, check_files, complete_versions,
@@ -51,7 +52,18 @@ class Bundle:
     item_ids: np.ndarray
     titles: Optional[np.ndarray]
 
-    def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0) -> Intents:
+    @functools.cached_property
+    def dial(self) -> BundleDial:
+        """What popularities are offered."""
+        return BundleDial.of(self.manifest)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector of the index: d, and the dial's coordinate where there is one."""
+        return self.manifest["dimension"] + self.dial.there
+
+    def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0,
+                     popularity: float = 0.0) -> Intents:
         """`serving_default`.
 
         Args:
@@ -59,8 +71,11 @@ class Bundle:
           timestamps, request_time: [B,L] and [B] seconds, ≤ 0 unknown; needed if the model uses time.
           dwell: [B,L] seconds, < 0 unknown; needed if the model uses dwell times.
           count: K, the heaviest intents given (0: `default_count`).
+          popularity: α of all users.
         """
         inputs = {"history": np.asarray(history)}
+        if self.dial.there:
+            inputs["popularity"] = np.full(len(inputs["history"]), popularity, np.float32)
         if self.manifest["uses_time"]:
             inputs |= dict(timestamps=np.asarray(timestamps, np.int64), request_time=np.asarray(request_time, np.int64))
         if self.manifest["uses_dwell"]:
@@ -68,21 +83,25 @@ class Bundle:
         intents = self.manifest["intents"]
         return served(self.tower.signatures["serving_default"], inputs, intents, count or default_count(intents))
 
-    def recent_intents(self, positions, timestamps=None, request_time=None, dwell=None, count: int = 0) -> Intents:
+    def recent_intents(self, positions, timestamps=None, request_time=None, dwell=None, count: int = 0,
+                       popularity=0.0) -> Intents:
         """The same of histories looked up before: the latest known clicks alone, for which the tower does far less.
 
         Args:
           positions: int64 [B,T], see `history_positions`; −1 for padding, at the end.
           timestamps, request_time, dwell, count: as of `user_intents`, [B,T] and [B].
+          popularity: α, one for all or [B].
         """
-        inputs = [positions]
+        inputs = [tf.constant(positions, tf.int64)]
+        if self.dial.there:
+            inputs.append(tf.constant(np.broadcast_to(np.asarray(popularity, np.float32), len(positions))))
         if self.manifest["uses_time"]:
-            inputs.append(timestamps)
+            inputs.append(tf.constant(timestamps, tf.int64))
         if self.manifest["uses_dwell"]:
-            inputs.append(dwell)
+            inputs.append(tf.constant(dwell, tf.int64))
         if self.manifest["uses_time"]:
-            inputs.append(request_time)
-        outputs = self._recent(*(tf.constant(values, tf.int64) for values in inputs))
+            inputs.append(tf.constant(request_time, tf.int64))
+        outputs = self._recent(*inputs)
         count = count or default_count(self.manifest["intents"])
         return Intents(*(part.numpy()[:, :count] for part in outputs))
 
@@ -91,7 +110,7 @@ class Bundle:
         return self.tower.recent.concrete_functions[0]
 
     def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
-        """float32 [V,d] by position, as scores compare them, not to be written to; or [N,d] of some positions [N].
+        """float32 [V,d+1] by position, as scores compare them, not to be written to; or [N,d+1] of some positions [N].
 
         All are the memory of the index itself, or mapped from its file, unless it was updated: then they are copied
         once, and kept. Some never need a copy of all.

@@ -5,6 +5,7 @@ from typing import Optional
 import numpy as np
 
 from clrec_tf.errors import DataError
+from clrec_tf.evaluation.dial import item_coordinate, with_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import Catalogue
 
@@ -20,17 +21,24 @@ class Candidates:
       original_ids: [V], int64 or fixed-width str, distinct.
       items: float32 [V,history_width], what the query tower reads of them in histories; g(y) for CLRec, not normalized.
       compared: float32 [V,d], g(y) as φ compares it: l2-normalized for the cosine.
+      coordinate: float32 [V], the dial's, see `dial`.
       titles: [V] str objects, or None.
       item_numbers: int64 [V], the ids 1..V inside the data set.
     """
     original_ids: np.ndarray
     items: np.ndarray
     compared: np.ndarray
+    coordinate: np.ndarray
     titles: Optional[np.ndarray]
     item_numbers: np.ndarray
 
+    @property
+    def searched(self) -> np.ndarray:
+        """float32 [V,d+1], what indexes hold: `compared` and the coordinate."""
+        return with_coordinate(self.compared, self.coordinate)
 
-def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
+
+def encode_candidates(encoder: Encoder, catalogue: Catalogue, counts: np.ndarray, temperature: float) -> Candidates:
     """Encodes the catalogue.
 
     Popularity order makes the answer to an empty history fall out of any search that breaks ties by position: all
@@ -39,6 +47,8 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
     Args:
       encoder: of the model.
       catalogue: its row i is item i + 1.
+      counts: [V], of which the dial's p̂ is made, by row of the catalogue.
+      temperature: ρ.
 
     Raises:
       DataError: ids that repeat or cannot be stored in a line of text, or a vector that is not finite.
@@ -52,7 +62,8 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue) -> Candidates:
         raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item {original_ids[bad[0]]!r}: "
                         "the checkpoint is spoiled, export an earlier one with --export_checkpoint")
     titles = None if catalogue.titles is None else catalogue.titles[order]
-    return Candidates(original_ids, items, compared, titles, order + 1)
+    coordinate = item_coordinate(counts, temperature)[order]
+    return Candidates(original_ids, items, compared, coordinate, titles, order + 1)
 
 
 def scales_between(items: np.ndarray, compared: np.ndarray):

@@ -28,6 +28,16 @@ def checked_counts(counts, history, name: str, most: int, why: str = ""):
         return tf.identity(counts)
 
 
+def checked_between(values, history, name: str, lowest: float, highest: float):
+    """`values` float32 [B], checked to be one number from `lowest` to `highest` for each user of `history`."""
+    values = one_each(values, history, name)
+    slack = 1e-6  # of a bound that float32 cannot hold
+    inside = (values >= lowest - slack) & (values <= highest + slack)  # NaN is not
+    check = tf.debugging.Assert(tf.reduce_all(inside), [f"{name} must be a number from {lowest:g} to {highest:g}"])
+    with tf.control_dependencies([check]):
+        return tf.identity(values)
+
+
 def largest(counts):
     """The largest of `counts` [B]; 1 where there is no user."""
     return tf.maximum(tf.reduce_max(counts), 1)

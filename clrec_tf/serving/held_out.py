@@ -4,6 +4,7 @@ import dataclasses
 import numpy as np
 
 from clrec_tf.errors import DataError
+from clrec_tf.evaluation.dial import with_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.serving.candidates import Candidates
@@ -18,11 +19,15 @@ class HeldOutUsers:
     """n users with at least one known click.
 
     Attributes:
-      requests: per batch, inputs of `serving_default` by name, as arrays with original ids.
-      intents: all H of each by the live model, in the order of the requests.
+      requests: per batch, inputs of `serving_default` by name, as arrays with original ids; popularity is 0.
+      intents: all H of each by the live model, in the order of the requests, without the dial's coordinate.
     """
     requests: list[dict[str, np.ndarray]]
     intents: Intents
+
+    def queries(self, count: int) -> np.ndarray:
+        """The `count` heaviest vectors of each user at popularity 0, float32 [N·K,d+1], a user's together."""
+        return with_coordinate(self.intents.heaviest(count).queries(), 0.0)
 
 
 def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSet, id_type: str, uses_time: bool,
@@ -69,7 +74,8 @@ def _only_catalogue(users, size):
 def _request(users, original, uses_time, uses_dwell):
     histories = users.histories(0, users.num_users, max(1, np.diff(users.history_splits).max()))
     ids = histories.item_rows[:, :, 0]
-    request = {"history": original[np.where(ids < len(original), ids, 0)]}
+    request = {"history": original[np.where(ids < len(original), ids, 0)],
+               "popularity": np.zeros(len(ids), np.float32)}
     if uses_time:
         request["timestamps"] = np.zeros(ids.shape, np.int64)
         request["timestamps"][histories.mask] = users.history_times

@@ -7,20 +7,18 @@ float32 [size,d] as they are compared, not to be written to, and `save(folder)` 
 """
 import json
 import os
-import re
 
-from google.protobuf import text_encoding
 import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
+from clrec_tf.serving.nothing_found import nothing_found
+from clrec_tf.serving.scann_index import ScannIndex
 
 INDEX_FILE = "index.json"
 QUERIES_FILE = "queries.npy"
 _VECTORS_FILE = "vectors.npy"
-_SCANN_VECTORS_FILE = "dataset.npy"  # ScaNN's own copy, for the re-scoring
-SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 _SCORE_BYTES = 128 * 2**20
 
 
@@ -61,74 +59,6 @@ class ExactIndex:
         """Reads what `save` wrote."""
         del parameters
         return cls(np.load(os.path.join(folder, _VECTORS_FILE), allow_pickle=False))
-
-
-class ScannIndex:
-    """A partitioned index with quantized scoring, the best candidates re-scored in float32 (ScaNN).
-
-    Args:
-      searcher: ScaNN's.
-      parameters: size; leaves, of the partition; leaves_to_search; reorder, candidates re-scored per item asked for.
-      vectors: float32 [V,d], what it was built from.
-    """
-    kind, is_exact = "scann", False
-
-    def __init__(self, searcher, parameters: dict, vectors: np.ndarray):
-        self._searcher, self.parameters, self.size, self.vectors = searcher, parameters, parameters["size"], vectors
-
-    @property
-    def live(self) -> np.ndarray:
-        """See the module."""
-        return np.ones(self.size, bool)
-
-    @classmethod
-    def build(cls, vectors: np.ndarray, leaves: int, spherical: bool) -> "ScannIndex":
-        """Partitions and quantizes vectors float32 [V,d]; `spherical` for l2-normalized ones. V ≥ 16."""
-        searcher = built(_scann().builder(vectors, 10, "dot_product"), len(vectors), leaves, spherical)
-        return cls(searcher, dict(size=len(vectors), leaves=leaves, leaves_to_search=leaves, reorder=4), vectors)
-
-    def tuned(self, leaves_to_search: int, reorder: int) -> "ScannIndex":
-        """The same index with other search parameters."""
-        parameters = self.parameters | dict(leaves_to_search=leaves_to_search, reorder=reorder)
-        return ScannIndex(self._searcher, parameters, self.vectors)
-
-    def search(self, vectors: np.ndarray, k: int):
-        """See the module. A user short of k items in the leaves searched is searched again in all leaves."""
-        positions, scores = nothing_found(len(vectors), k)
-        found, leaves = min(k, self.size), self.parameters["leaves"]
-        # ScaNN cuts the result to the number re-scored, without a word.
-        reorder = min(self.size, self.parameters["reorder"] * found)
-        rows = np.arange(len(vectors))
-        for leaves_to_search in (self.parameters["leaves_to_search"], leaves):
-            if len(rows):
-                near, near_scores = self._searcher.search_batched(vectors[rows], found, reorder, leaves_to_search)
-                missing = np.isnan(near_scores)
-                positions[rows, :found] = np.where(missing, -1, near.astype(np.int64))
-                scores[rows, :found] = np.where(missing, -np.inf, near_scores)
-                rows = rows[missing.any(axis=1)]
-        empty = ~np.any(vectors, axis=1)
-        positions[empty, :found], scores[empty, :found] = np.arange(found), 0
-        return positions, scores
-
-    def save(self, folder: str) -> None:
-        """Writes ScaNN's files, which name each other by absolute paths, with bare names instead."""
-        self._searcher.serialize(folder)
-        path = os.path.join(folder, "scann_assets.pbtxt")
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(_with_asset_folder(text, ""))
-
-    @classmethod
-    def load(cls, folder: str, parameters: dict) -> "ScannIndex":
-        """Reads what `save` wrote, wherever the folder is now; the files stay as they are."""
-        scann = _scann()
-        with open(os.path.join(folder, "scann_assets.pbtxt"), encoding="utf-8") as file:
-            assets = _with_asset_folder(file.read(), os.path.abspath(folder))
-        # Not load_searcher: it takes the paths as written, and unpickles document ids where it finds some.
-        # Mapped, not read: ScaNN has the vectors in memory, and few of them are ever looked at beside it.
-        vectors = np.load(os.path.join(folder, _SCANN_VECTORS_FILE), mmap_mode="r", allow_pickle=False)
-        return cls(scann.ScannSearcher(scann.scann_pybind.ScannNumpy(folder, assets)), parameters, vectors)
 
 
 def kinds() -> dict:
@@ -176,32 +106,3 @@ def load_queries(folder: str) -> np.ndarray:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}, the vectors of held-out users on whom recall is measured, cannot be read ({error}): "
                         "export again") from error
-
-
-def built(builder, size: int, leaves: int, spherical: bool):
-    """What ScaNN's builder over `size` vectors builds: a partition, quantized scoring, and room to re-score."""
-    return builder.tree(leaves, 1, training_sample_size=min(size, 250_000), spherical=spherical).score_ah(
-        2, anisotropic_quantization_threshold=0.2).reorder(100).build()
-
-
-def nothing_found(users: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and scores [users,k] of a search that finds nothing."""
-    return np.full((users, k), -1, np.int64), np.full((users, k), -np.inf, np.float32)
-
-
-def _with_asset_folder(text, folder):
-    """A scann_assets.pbtxt whose files lie in `folder`."""
-    def moved(match):
-        name = os.path.basename(text_encoding.CUnescape(match.group(1)).decode())
-        return f'asset_path: "{text_encoding.CEscape(os.path.join(folder, name).encode(), as_utf8=False)}"'
-    return re.sub(r'asset_path: "((?:[^"\\]|\\.)*)"', moved, text)
-
-
-def _scann():
-    """ScaNN's NumPy interface; imported when needed, since small catalogues do without it."""
-    try:
-        from scann.scann_ops.py import scann_ops_pybind  # pylint: disable=import-outside-toplevel
-    except ImportError as error:
-        raise DataError(f"this index needs the package scann, which does not load ({error}): install the versions of "
-                        "constraints.txt, or export with --index=exact") from error
-    return scann_ops_pybind

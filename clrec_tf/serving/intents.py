@@ -13,7 +13,8 @@ class Intents:
     """K intents of each of N users, each user's heaviest first.
 
     Attributes:
-      vectors: float32 [N,K,d], ready to be compared; zero for a history without a known item.
+      vectors: float32 [N,K,d], ready to be compared, of a bundle [N,K,d+1] with the dial's coordinate; zero for a
+        history without a known item.
       weights: float32 [N,K]; they sum to 1 over all H intents that the model has, not over fewer.
       numbers: int32 [N,K], which of the H intents each is.
     """

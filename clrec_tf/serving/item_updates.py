@@ -12,7 +12,7 @@ from clrec_tf.serving.user_requests import json_lines
 from clrec_tf.serving.user_requests import parse_item
 from clrec_tf.serving.user_requests import parse_request
 
-_FIELDS = ("id", "vector", "like", "title")
+_FIELDS = ("id", "vector", "like", "title", "clicks")
 _SMALLEST_NORM = 1e-6  # below which a vector has no direction worth the name
 
 
@@ -22,14 +22,16 @@ class Upserts:
 
     Attributes:
       ids: [F] original ids, distinct, of the catalogue's type.
-      vectors: float32 [F,d], as the index compares them.
+      vectors: float32 [F,D], as the index holds them: with the dial's coordinate, if the bundle has a dial.
       titles: of each, or None where none is given.
       normalized: how many vectors of the file had to be normalized.
+      guessed: how many fresh items came without `clicks`, so that p̂ takes them for clicked by nobody.
     """
     ids: np.ndarray
     vectors: np.ndarray
     titles: list[Optional[str]]
     normalized: int
+    guessed: int = 0
 
 
 def read_upserts(path: str, bundle: Bundle) -> Upserts:
@@ -37,7 +39,9 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
 
     Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (withdrawn ones too), whose
     mean vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was withdrawn.
-    Vectors are normalized if the model compares by the cosine. `title` is optional.
+    Vectors are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, the item's count,
+    of which the dial's p̂ is made: without it an item keeps the popularity that it has, and a fresh one has none. A vector
+    may also be d + 1 numbers, as `encode_items` gives them; the last one is the dial's coordinate then.
 
     Args:
       path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
@@ -55,9 +59,9 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
         seen[item[0]] = where
         items.append(item)
     ids, vectors, titles = zip(*items) if items else ((), (), ())
-    vectors = np.array(vectors, np.float32).reshape(-1, bundle.manifest["dimension"])
+    vectors = np.array(vectors, np.float32).reshape(-1, bundle.width)
     return Upserts(np.array(ids, np.int64 if bundle.manifest["id_type"] == "int" else str), vectors, list(titles),
-                   reader.normalized)
+                   reader.normalized, reader.guessed)
 
 
 def read_withdrawn(path: str, id_type: str) -> np.ndarray:
@@ -79,7 +83,7 @@ class _Reader:
     """Checks items of one file. Args: bundle, that they are for."""
 
     def __init__(self, bundle):
-        self._bundle, self.normalized = bundle, 0
+        self._bundle, self.normalized, self.guessed = bundle, 0, 0
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
         self._cosine = bundle.manifest["similarity"] == "cosine"
 
@@ -102,24 +106,49 @@ class _Reader:
         vector, like = value.get("vector"), value.get("like")
         if vector is not None and like is not None:
             raise DataError(f"{where} has both a vector and `like`: give one of them")
+        place = int(self._bundle.all_positions(self._bundle.id_array([item]))[0])
         if vector is not None:
-            return item, self._given(vector, where), title
-        if like is not None:
-            return item, self._mean(like, where), title
-        return item, self._own(item, where), title
+            vector, last = self._given(vector, where)
+        else:
+            vector, last = (self._own(item, place, where) if like is None else self._mean(like, where)), None
+        return item, self._with_popularity(vector, last, value.get("clicks"), place, where), title
+
+    def _with_popularity(self, vector, last, clicks, place, where):
+        """The vector [d] with the coordinate that the file gives, or its clicks, or that the item has."""
+        dial = self._bundle.dial
+        if clicks is not None:
+            if last is not None:
+                raise DataError(f"{where} has both clicks and a vector of {self._dimension + 1} numbers, whose last one "
+                                "is the popularity: give one of them")
+            if isinstance(clicks, bool) or not isinstance(clicks, (int, float)) or not 0 <= clicks < 2**63:
+                raise DataError(f"{where}: clicks {clicks!r} must be a number of at least 0")
+            if not dial.there:
+                raise DataError(f"{where} has clicks, but this bundle was exported before there was a dial: leave them "
+                                "out, or export again")
+            last = dial.coordinate(clicks)
+        if not dial.there:
+            return vector
+        if last is None and place >= 0:
+            last = float(self._bundle.item_vectors(np.array([place]))[0, -1])
+        if last is None:
+            self.guessed += 1
+            last = dial.coordinate(0)
+        return np.append(vector, last)
 
     def _ids(self, ids, where):
         """Ids of the bundle's type."""
         return parse_request(ids, self._id_type, where).history
 
     def _given(self, values, where):
-        """The vector that stands in the file."""
+        """The vector that stands in the file, and its dial's coordinate or None."""
+        wide = self._bundle.width
         if not isinstance(values, list) or not all(
                 isinstance(number, (int, float)) and not isinstance(number, bool) for number in values):
             raise DataError(f"{where}: vector must be a list of {self._dimension} numbers")
-        if len(values) != self._dimension:
-            raise DataError(f"{where}: vector has {len(values)} numbers, those of this bundle have {self._dimension}: "
-                            "give the items' vectors as `encode_items` or --embeddings do, of the same checkpoint")
+        if len(values) not in (self._dimension, wide):
+            raise DataError(f"{where}: vector has {len(values)} numbers, those of this bundle have {self._dimension}"
+                            + (f", or {wide} with the popularity" if wide > self._dimension else "")
+                            + ": give the items' vectors as `encode_items` or --embeddings do, of the same checkpoint")
         vector = np.array(values, np.float64)
         with np.errstate(over="ignore"):
             finite = np.isfinite(vector.astype(np.float32))
@@ -127,11 +156,12 @@ class _Reader:
             place = int(np.argmin(finite))
             raise DataError(f"{where}: vector[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or "
                             "leave the item out")
+        vector, last = vector[:self._dimension], (vector[-1] if len(values) > self._dimension else None)
         if not self._cosine:
-            return vector
+            return vector, last
         norm = np.linalg.norm(vector)
         self.normalized += abs(norm - 1) > 1e-4
-        return self._unit(vector, norm, where, "vector has")
+        return self._unit(vector, norm, where, "vector has"), last
 
     def _mean(self, like, where):
         """The mean vector of known items."""
@@ -142,15 +172,14 @@ class _Reader:
         if positions.min() < 0:
             raise DataError(f"{where}: like names {ids[int(np.argmin(positions))]!r}, which the bundle does not have: "
                             "name items of the bundle, or give a vector")
-        vector = self._bundle.item_vectors(positions).astype(np.float64).mean(axis=0)
+        vector = self._bundle.item_vectors(positions)[:, :self._dimension].astype(np.float64).mean(axis=0)
         return self._unit(vector, np.linalg.norm(vector), where, "like's items have") if self._cosine else vector
 
-    def _own(self, item, where):
+    def _own(self, item, place, where):
         """The vector that a known item has."""
-        position = self._bundle.all_positions(self._bundle.id_array([item]))
-        if position[0] < 0:
+        if place < 0:
             raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like`: give one of them")
-        return self._bundle.item_vectors(position)[0].astype(np.float64)
+        return self._bundle.item_vectors(np.array([place]))[0, :self._dimension].astype(np.float64)
 
     @staticmethod
     def _unit(vector, norm, where, what):

@@ -9,7 +9,8 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.versions import versions
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3  # 2: without the dial's coordinate
+_READ = (2, 3)
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "saved_model.pb"
 IDS_FILE = "item_ids.npy"
@@ -27,6 +28,8 @@ def write_manifest(folder: str, facts: dict) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)
+            if os.path.relpath(path, folder) == MANIFEST_FILE:  # of an earlier call, which this one replaces
+                continue
             files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
     save_json(os.path.join(folder, MANIFEST_FILE),
               facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files))
@@ -82,9 +85,12 @@ def read_manifest(folder: str) -> dict:
         with open(path, encoding="utf-8") as file:
             manifest = json.load(file)
         manifest = {"intents": 1, "uses_dwell": False} | manifest  # not in bundles of before there were others
-        if manifest["format_version"] != FORMAT_VERSION:
+        if manifest["format_version"] not in _READ:
             raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
-                            f"{FORMAT_VERSION}: export again")
+                            f"{' and '.join(map(str, _READ))}: export again")
+        if "dial" not in manifest:
+            logging.warning("%s was exported before there was a dial: it is served at popularity 0, as trained; export "
+                            "again for others", folder)
         missing = {"checkpoint_hash", "id_type", "items", "max_history", "uses_time", "titles"} - set(manifest)
         missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
         if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):

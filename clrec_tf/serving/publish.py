@@ -2,6 +2,7 @@
 import dataclasses
 import datetime
 import os
+from typing import Optional
 
 from absl import logging
 import numpy as np
@@ -11,6 +12,7 @@ from clrec_tf.atomic import new_folder
 from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import Schema, save_json
 from clrec_tf.errors import DataError, UserError
+from clrec_tf.evaluation.dial import Dial, grid, mean_log_count, with_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
@@ -22,8 +24,11 @@ from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
-from clrec_tf.serving.saved_model import TowerParts, UserTower
-from clrec_tf.serving.tuning import build_index, recall_at_k
+from clrec_tf.serving.saved_model import UserTower
+from clrec_tf.serving.recall import TUNED_STEP, Demand, demand_of, gated, measured
+from clrec_tf.serving.served_recall import recalls_through
+from clrec_tf.serving.tower_parts import TowerParts
+from clrec_tf.serving.tuning import HEAD, build_index
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
 
@@ -45,7 +50,8 @@ class TrainingFacts:
 
 
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
-                  config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec") -> str:
+                  config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
+                  max_k: int = 1000) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -57,6 +63,8 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       config: version, kind of index, recall demanded.
       facts: about the training run.
       model_name: by which servers offer it.
+      dial: popularities offered, and the default; None: of the catalogue's clicks, 0 by default.
+      max_k: most results that a service gives a user, up to which the index is tuned.
 
     Returns:
       The version's folder.
@@ -68,35 +76,42 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     version = _version(export_dir, config.export_version)
     if config.scann_export_dir:
         scann_model.check_place(config, export_dir, version, schema.num_items)
-    folder = os.path.join(export_dir, str(version))
+    folder, dial = os.path.join(export_dir, str(version)), dial or Dial(catalogue.counts)
     encoder = Encoder(model, facts.max_history)
-    candidates = encode_candidates(encoder, catalogue)
+    candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
                               config.export_users)
-    queries = held_out.intents.heaviest(default_count(model.num_intents)).queries()
-    k = min(config.recall_k, len(candidates.items))
-    index = build_index(config.index, candidates.compared, queries, k, config.target_recall,
-                        model.similarity == "cosine")
-    parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash)
+    queries = held_out.queries(default_count(model.num_intents))
+    demand = demand_of(len(candidates.items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
+                       config.target_recall)
+    index = build_index(config.index, candidates.searched, queries, demand, model.similarity == "cosine", HEAD)
+    parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,
+                       (dial.lowest, dial.highest))
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
         _write(temporary, parts, index)
         save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
-        measured = _measure(temporary, candidates, held_out, k, config.target_recall)
-        tf_serving.write_warmup(temporary, model_name, candidates, held_out)
-        measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
-        manifest_lib.write_manifest(temporary, dict(
+        found = _measure(temporary, candidates, held_out, demand, config.recall_k)
+        tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)
+        found["warmup_requests"] = tf_serving.replay_warmup(temporary)
+        manifest = dict(
             version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
             items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
             max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
-            intents=model.num_intents, titles=candidates.titles is not None,
-            index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=measured,
-            run_config=facts.run_config))
-        bundle_lib.load_bundle(temporary)
+            intents=model.num_intents, titles=candidates.titles is not None, popularity=dial.default,
+            dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,
+                      mean_log_count=mean_log_count(dial.counts), source=dial.source, **dial.chosen_by),
+            index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=found,
+            run_config=facts.run_config)
+        manifest_lib.write_manifest(temporary, manifest)
+        found |= recalls_through(bundle_lib.load_bundle(temporary), held_out, demand)
+        manifest_lib.write_manifest(temporary, manifest)
         if config.scann_export_dir:
-            scann_model.export_scann(parts, held_out, config, version, model_name)
+            scann_model.export_scann(parts, held_out, config, version, model_name, demand, dial.default)
         tf_serving.write_configs(export_dir, model_name, config.serving_base_path, f"export_dir={export_dir}")
-    logging.info("published %s: %d items, %s index, %s", folder, len(candidates.items), index.kind, measured)
+    logging.info("published %s: %d items, %s index, recall@%d at least %.4f at every popularity from %g to %g, %g by "
+                 "default", folder, len(candidates.items), index.kind, found["recall_k"], found["recall"], dial.lowest,
+                 dial.highest, dial.default)
     return folder
 
 
@@ -125,21 +140,20 @@ def _write(folder, parts: TowerParts, index):
     save_index(os.path.join(folder, bundle_lib.INDEX_FOLDER), index, parts.checkpoint_hash)
 
 
-def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_recall) -> dict:
+def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, demand: Demand, recall_k: int) -> dict:
     """Checks the tower and the index as loaded from the folder, and says how good they are."""
     foreign = foreign_ops(os.path.join(folder, manifest_lib.MODEL_FILE))
     if foreign:
         raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
     predict = tf.saved_model.load(folder).signatures["serving_default"]
     users, count, width = held_out.intents.vectors.shape
-    intents = concatenated([served(predict, request, count, count) for request in held_out.requests], count, width)
-    pairs = zip(*(dataclasses.astuple(part.by_number()) for part in (intents, held_out.intents)))
-    difference = float(np.max([np.abs(mine - live).max() for mine, live in pairs]))
+    intents = concatenated([served(predict, request, count, count) for request in held_out.requests], count, width + 1)
+    live = dataclasses.replace(held_out.intents, vectors=with_coordinate(held_out.intents.vectors, 0.0))
+    pairs = zip(*(dataclasses.astuple(part.by_number()) for part in (intents, live)))
+    difference = float(np.max([np.abs(mine - theirs).max() for mine, theirs in pairs]))
     if not difference <= PARITY:  # NaN compares false
         raise DataError(f"loaded and live user vectors of {users} users differ by up to {difference}, more than "
                         f"{PARITY}: the model cannot be exported as it is")
     index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
-    recall = recall_at_k(index, candidates.compared, intents.heaviest(default_count(count)).queries(), k)
-    if recall < target_recall:
-        raise DataError(f"the index as loaded has recall@{k} = {recall:.4f}, --target_recall={target_recall} is asked")
-    return {"users": users, "parity_difference": difference, "recall": recall, "recall_k": k}
+    found = measured(index, candidates.searched, intents.heaviest(default_count(count)).queries(), demand)
+    return {"users": users, "parity_difference": difference} | gated(found, demand, recall_k, "the index as loaded")

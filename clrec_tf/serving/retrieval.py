@@ -21,7 +21,8 @@ class Retrieved:
       user_id: as in the request.
       ids: original ids, at most k, best first; the most popular items for a history without a known item.
       titles: of these items, or None if the catalogue has none or they are not wanted.
-      scores: ⟨f, g⟩ of each, the cosine for cosine models; 0 for a history without a known item.
+      scores: ρ·(φ + α·(log p̂ − c)) of each (see `evaluation.dial`), so at popularity 0 the cosine for cosine models; 0 for
+        a history without a known item.
       unknown: items of the history that the tower does not know, which the result does not depend on.
       fallback: whether no item of the history is known, so that the most popular items came.
       intents: number of the intent that brought each item, or None if the model has only one, or none brought them.
@@ -63,7 +64,7 @@ class Retriever:
       defaults: of searches for which nothing else is said.
 
     Raises:
-      UserError: more intents are asked for than the model has.
+      UserError: more intents are asked for than the model has, or a popularity that the bundle does not offer.
     """
 
     def __init__(self, bundle: Bundle, defaults: SearchOptions = SearchOptions()):
@@ -73,7 +74,9 @@ class Retriever:
         if defaults.intents > self.available:
             raise UserError(f"--intents={defaults.intents}: the model of {bundle.path} has {self.available}; give at "
                             "most that many, or 0")
-        self.defaults = dataclasses.replace(defaults, intents=defaults.intents or default_count(self.available))
+        self.defaults = dataclasses.replace(
+            defaults, intents=defaults.intents or default_count(self.available),
+            popularity=bundle.dial.checked(defaults.popularity, f"--popularity for {bundle.path}"))
         self.intents = self.defaults.intents
 
     def __call__(self, requests: Sequence[UserRequest], options: Optional[Sequence[SearchOptions]] = None
@@ -109,7 +112,10 @@ class Retriever:
                 for row, (request, plan) in enumerate(zip(requests, plans))]
 
     def _complete(self, options):
-        return options if options.intents else dataclasses.replace(options, intents=self.intents)
+        if options.intents and options.popularity is not None:
+            return options
+        popularity = self.defaults.popularity if options.popularity is None else options.popularity
+        return dataclasses.replace(options, intents=options.intents or self.intents, popularity=popularity)
 
     def _result(self, request, plan, users, row, best, scores, columns):
         keep = best >= 0
@@ -194,7 +200,8 @@ class Retriever:
                 dwell[row, :len(recent)] = np.array(request.dwell, np.int64)[recent]
         request_times = np.array([request.request_time or 0 for request in requests], np.int64)
         count = max((plan.options.intents for plan in plans), default=self.intents)
-        return self.bundle.recent_intents(positions, times, request_times, dwell, count)
+        popularity = np.array([plan.options.popularity for plan in plans], np.float32)
+        return self.bundle.recent_intents(positions, times, request_times, dwell, count, popularity)
 
 
 def _among(positions, banned):

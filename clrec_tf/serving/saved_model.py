@@ -8,15 +8,19 @@ score 0.
 
 Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
 
-    serving_default  history [B,L] (+ timestamps [B,L], request_time [B])  ->  user_vectors [B,1,d], weights [B,1]
-    retrieve         the same + k [B] int32, exclude [B,E]                 ->  ids [B,k], scores [B,k]
-    encode_items     ids [N]                                               ->  vectors [N,d], known [N]
+    serving_default  history [B,L], popularity [B] float32 (+ timestamps [B,L], request_time [B])
+                                                             ->  user_vectors [B,1,d+1], weights [B,1]
+    retrieve         the same + k [B] int32, exclude [B,E]   ->  ids [B,k], scores [B,k]
+    encode_items     ids [N]                                 ->  vectors [N,d+1], known [N]
+
+`popularity` is α of the dial (see `dial`), the last number of a user's vector; an item's is that of its popularity. It
+must lie in the range that was exported.
 
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
 with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a
 user's heaviest ones count, K in 1..H, and says which they are::
 
-    serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d], weights [B,K], intents [B,K] int32
+    serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d+1], weights [B,K], intents [B,K] int32
     retrieve         the same + intents [B] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
 
 There `retrieve` gives an item the highest of the scores that the K intents give it, and names that intent, −1 where no
@@ -27,50 +31,18 @@ scalars. So k and K are one number per user. Outputs are as wide as the largest 
 is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0. Who has looked ids up himself calls the
 function `recent` of a loaded tower, which is no signature: see `encode_recent`.
 """
-import contextlib
-import dataclasses
-import os
-import tempfile
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.encoders.clicks import time_gap
-from clrec_tf.serving.candidates import Candidates, scales_between
-from clrec_tf.serving.graph_checks import checked_counts, largest, one_each, same_shape
+from clrec_tf.serving.candidates import scales_between
+from clrec_tf.serving.graph_checks import checked_between, checked_counts, largest, one_each, same_shape
+from clrec_tf.serving.tower_parts import TowerParts
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
 PADDING = {"int": -1, "string": ""}
 _UNKNOWN_DWELL = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class TowerParts:
-    """What a tower is made of.
-
-    Attributes:
-      model: a `CLRec` or of its interface; what its query tower reads is shared, not copied.
-      candidates: the encoded catalogue.
-      id_type: "int" or "string", of original ids.
-      max_history: T, most recent known clicks used.
-      checkpoint_hash: of the checkpoint the model was restored from; stays readable in the loaded model.
-    """
-    model: Any
-    candidates: Candidates
-    id_type: str
-    max_history: int
-    checkpoint_hash: str
-
-    @contextlib.contextmanager
-    def ids_file(self):
-        """Yields the name of a text file with one original id per line, in the candidates' order."""
-        with tempfile.TemporaryDirectory() as scratch:
-            path = os.path.join(scratch, "item_ids.txt")
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{item}\n" for item in self.candidates.original_ids)
-            yield path
 
 
 class UserTower(tf.Module):
@@ -89,6 +61,7 @@ class UserTower(tf.Module):
         self.encoder_variables = model.query_variables
         self.uses_time, self.uses_dwell, self.num_intents = model.uses_time, model.uses_dwell, model.num_intents
         self.max_history, self.id_type = parts.max_history, parts.id_type
+        self._popularity_range = parts.popularity_range
         self.id_dtype = tf.int64 if self.id_type == "int" else tf.string
         self.checkpoint_hash = tf.Variable(parts.checkpoint_hash, trainable=False, name="checkpoint_hash")
         self.items = tf.Variable(candidates.items, trainable=False, name="items")
@@ -99,6 +72,7 @@ class UserTower(tf.Module):
             self.scored_items = tf.Variable(candidates.compared, trainable=False, name="scored_items")
             scales = np.ones(len(candidates.compared), np.float32)
         self.item_scales = tf.Variable(scales, trainable=False, name="item_scales")
+        self.coordinate = tf.Variable(candidates.coordinate, trainable=False, name="popularity_coordinate")
         self.original_ids = tf.Variable(tf.constant(candidates.original_ids, self.id_dtype), trainable=False,
                                         name="original_ids")
         self.table = tf.lookup.StaticHashTable(
@@ -110,15 +84,16 @@ class UserTower(tf.Module):
         """Original ids of any shape -> int64 row of each in the item matrix; −1 where unknown."""
         return self.table.lookup(tf.strings.as_string(ids) if self.id_type == "int" else ids)
 
-    def encode_users(self, history, timestamps=None, request_time=None, dwell=None):
+    def encode_users(self, history, popularity, timestamps=None, request_time=None, dwell=None):
         """All intents of users, the heaviest first.
 
         Args:
           history: [B,L] ids.
+          popularity: [B] float32, α.
           timestamps, request_time, dwell: [B,L], [B] and [B,L] seconds, where the model uses them.
 
         Returns:
-          (vectors [B,H,d], weights [B,H], numbers [B,H] int32).
+          (vectors [B,H,d+1], weights [B,H], numbers [B,H] int32).
         """
         positions = self.positions(history)
         known = positions >= 0
@@ -131,13 +106,15 @@ class UserTower(tf.Module):
                          timestamps=recent(same_shape(history, timestamps, "timestamps"), 0))
         if self.uses_dwell:
             times["dwell"] = recent(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL)
-        return self.encode_recent(recent(positions, -1), **times)
+        popularity = checked_between(popularity, history, "popularity", *self._popularity_range)
+        return self.encode_recent(recent(positions, -1), popularity, **times)
 
-    def encode_recent(self, positions, timestamps=None, request_time=None, dwell=None):
+    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None):
         """All intents of users whose latest known clicks are already rows of the item matrix, which saves most ops.
 
         Args:
           positions: int64 [B,T], −1 for padding, which stands at the end.
+          popularity: [B] float32, α, not checked.
           timestamps, request_time, dwell: [B,T], [B] and [B,T] seconds, where the model uses them.
 
         Returns:
@@ -154,6 +131,8 @@ class UserTower(tf.Module):
             dwell = tf.maximum(dwell, _UNKNOWN_DWELL)
         vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
         known = tf.reduce_any(mask, axis=1, keepdims=True)
+        last = tf.ones_like(weights) * popularity[:, None]
+        vectors = tf.concat([vectors, last[:, :, None]], axis=2)
         return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
                 tf.where(known, weights, tf.fill(tf.shape(weights), 1 / self.num_intents)),
                 tf.where(known, numbers, tf.range(self.num_intents)[None]))
@@ -198,7 +177,7 @@ class UserTower(tf.Module):
         """Exact search, which takes B·K·V·4 bytes for the scores.
 
         Args:
-          vectors: [B,K,d].
+          vectors: [B,K,d+1].
           used: bool [B,K], which of them count.
           excluded: int64 [B,E] rows of items left out, −1 for none.
           found: scalar, results wanted per user, 1..V.
@@ -207,8 +186,10 @@ class UserTower(tf.Module):
           ([B,found] scores, −inf where no item is left; [B,found] rows of the item matrix; [B,found] which of the K
           vectors brought each).
         """
-        of_intents = tf.matmul(tf.reshape(vectors, [-1, vectors.shape[2]]), self.scored_items, transpose_b=True)
-        of_intents = tf.reshape(of_intents * self.item_scales, [tf.shape(used)[0], tf.shape(used)[1], -1])
+        flat = tf.reshape(vectors, [-1, vectors.shape[2]])
+        of_intents = tf.matmul(flat[:, :-1], self.scored_items, transpose_b=True) * self.item_scales
+        of_intents = tf.reshape(of_intents + flat[:, -1:] * self.coordinate,
+                                [tf.shape(used)[0], tf.shape(used)[1], -1])
         if self.num_intents > 1:
             of_intents = tf.where(used[:, :, None], of_intents, float("-inf"))
         scores = tf.reduce_max(of_intents, axis=1)
@@ -223,14 +204,15 @@ class UserTower(tf.Module):
         """`encode_items`: vectors as φ compares them, zeros where an id is unknown."""
         positions = self.positions(ids)
         known, rows = positions >= 0, tf.maximum(positions, 0)
-        scales = tf.gather(self.item_scales, rows) * tf.cast(known, tf.float32)
-        return {"vectors": tf.gather(self.scored_items, rows) * scales[:, None], "known": known}
+        vectors = tf.concat([tf.gather(self.scored_items, rows) * tf.gather(self.item_scales, rows)[:, None],
+                             tf.gather(self.coordinate, rows)[:, None]], axis=1)
+        return {"vectors": vectors * tf.cast(known, tf.float32)[:, None], "known": known}
 
     def save(self, folder: str) -> None:
         """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the function `recent`."""
         of_users = lambda name, dtype: {name: tf.TensorSpec([None], dtype, name)}
         of_clicks = lambda name, dtype: {name: tf.TensorSpec([None, None], dtype, name)}
-        user = of_clicks("history", self.id_dtype)
+        user = of_clicks("history", self.id_dtype) | of_users("popularity", tf.float32)
         if self.uses_time:
             user |= of_clicks("timestamps", tf.int64) | of_users("request_time", tf.int64)
         if self.uses_dwell:
@@ -244,7 +226,8 @@ class UserTower(tf.Module):
             "encode_items": tf.function(self.encode_items).get_concrete_function(
                 ids=tf.TensorSpec([None], self.id_dtype, "ids"))}
         clicks = tf.TensorSpec([None, self.max_history], tf.int64)
-        recent = {"positions": clicks} | {name: clicks for name in ("timestamps", "dwell") if name in user}
+        recent = {"positions": clicks, "popularity": user["popularity"]}
+        recent |= {name: clicks for name in ("timestamps", "dwell") if name in user}
         recent |= {name: user[name] for name in ("request_time",) if name in user}
         self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
         tf.saved_model.save(self, folder, signatures)

@@ -14,46 +14,22 @@ from clrec_tf.atomic import new_folder
 from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
+from clrec_tf.evaluation.dial import at_popularity
 from clrec_tf.serving import tf_serving
 from clrec_tf.serving.candidates import Candidates
 from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers
-from clrec_tf.serving.index import SMALLEST_SCANN, built
 from clrec_tf.serving.intents import default_count
 from clrec_tf.serving.manifest import MODEL_FILE, NEEDS_FILE
-from clrec_tf.serving.saved_model import TowerParts, UserTower
-from clrec_tf.serving.tuning import as_good_as, cheapest, usual_leaves
+from clrec_tf.serving.recall import Demand, as_good_as
+from clrec_tf.serving.saved_model import UserTower
+from clrec_tf.serving.scann_index import SMALLEST_SCANN
+from clrec_tf.serving.scann_ops_index import OpsIndex, best_of_each, nearest, scann_ops, with_head
+from clrec_tf.serving.tower_parts import TowerParts
+from clrec_tf.serving.tuning import HEAD, cheapest
 from clrec_tf.versions import versions
 
 _SCORE_BYTES = 128 * 2**20
-
-
-class OpsIndex:
-    """A ScaNN index of TensorFlow operations, whose search effort is found as that of a `ScannIndex` is.
-
-    Args:
-      searcher: ScaNN's.
-      parameters: size, leaves, leaves_to_search and reorder, see `index.ScannIndex`.
-    """
-
-    def __init__(self, searcher, parameters: dict):
-        self.searcher, self.parameters = searcher, parameters
-
-    @classmethod
-    def build(cls, vectors: np.ndarray, spherical: bool) -> "OpsIndex":
-        """Partitions and quantizes vectors float32 [V,d] as `ScannIndex.build` does."""
-        leaves = usual_leaves(len(vectors))
-        searcher = built(scann_ops().builder(tf.constant(vectors), 10, "dot_product"), len(vectors), leaves, spherical)
-        return cls(searcher, dict(size=len(vectors), leaves=leaves, leaves_to_search=leaves, reorder=4))
-
-    def tuned(self, leaves_to_search: int, reorder: int) -> "OpsIndex":
-        """The same index with other search parameters."""
-        return OpsIndex(self.searcher, self.parameters | dict(leaves_to_search=leaves_to_search, reorder=reorder))
-
-    def search(self, vectors: np.ndarray, k: int):
-        """See `index`; k at most V."""
-        rows, scores = nearest(self.searcher, tf.constant(vectors), tf.constant(k), self.parameters)
-        return rows.numpy().astype(np.int64), scores.numpy()
 
 
 class ScannTower(UserTower):
@@ -67,62 +43,23 @@ class ScannTower(UserTower):
     def __init__(self, parts: TowerParts, ids_file: str, index: OpsIndex):
         super().__init__(parts, ids_file)
         self.index, self._parameters = index.searcher.serialize_to_module(), index.parameters
+        self.head = tf.Variable(index.head.astype(np.int32), trainable=False, name="head")
+        self.head_vectors = tf.Variable(index.head_vectors, trainable=False, name="head_vectors")
 
     def search(self, vectors, used, excluded, found):
         """One search for all intents of all users. Takes B·K·(found+E)·E bytes to leave items out; see `UserTower`."""
         users, intents = tf.shape(used)[0], tf.shape(used)[1]
         # What is to be left out is fetched too, and more: then enough remain, and the merge by maximum is exact.
         wanted = tf.minimum(found + tf.shape(excluded)[1], self.items.shape[0])
-        rows, scores = nearest(scann_ops().searcher_from_module(self.index),
-                               tf.reshape(vectors, [-1, vectors.shape[2]]), wanted, self._parameters)
-        rows, scores = (tf.reshape(part, [users, intents * wanted]) for part in (rows, scores))
-        columns = tf.repeat(tf.range(intents), wanted)[None] + tf.zeros_like(rows)
+        flat = tf.reshape(vectors, [-1, vectors.shape[2]])
+        rows, scores = nearest(scann_ops().searcher_from_module(self.index), flat, wanted, self._parameters)
+        rows, scores = with_head(rows, scores, flat, self.head, self.head_vectors)
+        each = tf.shape(rows)[1]
+        rows, scores = (tf.reshape(part, [users, intents * each]) for part in (rows, scores))
+        columns = tf.repeat(tf.range(intents), each)[None] + tf.zeros_like(rows)
         taken = tf.reduce_any(rows[:, :, None] == tf.cast(excluded, tf.int32)[:, None], axis=2) | (rows < 0)
-        counts = tf.repeat(used, wanted, axis=1) & ~taken
+        counts = tf.repeat(used, each, axis=1) & ~taken
         return best_of_each(tf.where(counts, scores, float("-inf")), rows, columns, found)
-
-
-def nearest(searcher, queries, wanted, parameters):
-    """([N,wanted] int32 rows, −1 where fewer are found; their scores, −inf there) of queries [N,d].
-
-    Where the leaves searched hold too few, all are searched.
-    """
-    # ScaNN cuts the result to the number re-scored, without a word.
-    reorder = tf.minimum(parameters["reorder"] * wanted, parameters["size"])
-    search = lambda leaves: tuple(tf.ensure_shape(part, [None, None]) for part in searcher.search_batched(
-        queries, wanted, reorder, leaves))
-    rows, scores = search(parameters["leaves_to_search"])
-    short = tf.reduce_any(tf.math.is_nan(scores)) | (tf.shape(scores)[1] < wanted)
-    rows, scores = tf.cond(short, lambda: search(parameters["leaves"]), lambda: (rows, scores))
-    missing = [[0, 0], [0, wanted - tf.shape(scores)[1]]]
-    rows, scores = tf.pad(rows, missing), tf.pad(scores, missing, constant_values=float("nan"))
-    none = tf.math.is_nan(scores)
-    rows, scores = tf.where(none, -1, rows), tf.where(none, float("-inf"), scores)
-    empty = ~tf.reduce_any(queries != 0, axis=1, keepdims=True)  # the most popular items, with score 0
-    return tf.where(empty, tf.range(wanted)[None], rows), tf.where(empty, 0.0, scores)
-
-
-def best_of_each(scores, rows, columns, found):
-    """The highest score of each row, then the `found` rows of highest score, among equals the lowest.
-
-    Args:
-      scores: [B,M], −inf for entries that do not count.
-      rows, columns: int32 [B,M], item (−1 for none) and intent of each.
-      found: scalar, at most M.
-
-    Returns:
-      ([B,found] scores; rows, 0 for none; columns).
-    """
-    parts = _ordered((scores, rows, columns), by=0, direction="DESCENDING")
-    scores, rows, columns = _ordered(parts, by=1, direction="ASCENDING")  # stable: of a row the first is the highest
-    again = tf.pad(rows[:, 1:] == rows[:, :-1], [[0, 0], [1, 0]])
-    scores, places = tf.math.top_k(tf.where(again, float("-inf"), scores), found)
-    return scores, tf.maximum(tf.gather(rows, places, batch_dims=1), 0), tf.gather(columns, places, batch_dims=1)
-
-
-def _ordered(parts, by, direction):
-    order = tf.argsort(parts[by], direction=direction, stable=True)
-    return tuple(tf.gather(part, order, batch_dims=1) for part in parts)
 
 
 def check_place(config: ExportConfig, export_dir: str, version: int, items: int) -> None:
@@ -143,7 +80,7 @@ def check_place(config: ExportConfig, export_dir: str, version: int, items: int)
 
 
 def export_scann(parts: TowerParts, held_out: HeldOutUsers, config: ExportConfig, version: int,
-                 model_name: str) -> dict:
+                 model_name: str, demand: Demand, default: float) -> dict:
     """Publishes the version into `scann_export_dir`, with all that a server reads, when it has proved itself.
 
     Args:
@@ -151,6 +88,8 @@ def export_scann(parts: TowerParts, held_out: HeldOutUsers, config: ExportConfig
       held_out: users that recall is measured on.
       config: folder and recall demanded.
       version, model_name: as of the first SavedModel.
+      demand: what the index has to hold.
+      default: α of warm-up requests.
 
     Returns:
       What needs.json says.
@@ -158,19 +97,20 @@ def export_scann(parts: TowerParts, held_out: HeldOutUsers, config: ExportConfig
     Raises:
       UserError: the recall is not reached, or the folder cannot be written; nothing is left then.
     """
-    compared, count = parts.candidates.compared, default_count(parts.model.num_intents)
-    k = min(config.recall_k, len(compared))
-    index = cheapest(OpsIndex.build(compared, spherical=parts.model.similarity == "cosine"), compared,
-                     held_out.intents.heaviest(count).queries(), k, config.target_recall)
+    searched, count = parts.candidates.searched, default_count(parts.model.num_intents)
+    k = min(config.recall_k, len(searched))
+    index = OpsIndex.build(searched, parts.model.similarity == "cosine", min(HEAD, len(searched)))
+    index = cheapest(index, searched, held_out.queries(count), demand)
     folder, flag = os.path.join(config.scann_export_dir, str(version)), f"scann_export_dir={config.scann_export_dir}"
     with new_folder(folder, flag) as temporary:
         with parts.ids_file() as ids_file:
             ScannTower(parts, ids_file, index).save(temporary)
-        recall = measured_recall(temporary, parts.candidates, held_out, count, k)
+        recall = min(measured_recall(temporary, parts.candidates, held_out, count, k, popularity)
+                     for popularity in demand.popularities)
         if recall < config.target_recall:
             raise DataError(f"the SavedModel of --scann_export_dir has recall@{k} = {recall:.4f}, --target_recall="
                             f"{config.target_recall} is asked; ask for less, or leave the flag out")
-        tf_serving.write_warmup(temporary, model_name, parts.candidates, held_out)
+        tf_serving.write_warmup(temporary, model_name, parts.candidates, held_out, default)
         tf_serving.replay_warmup(temporary)
         needs = _needs(temporary, version, parts.checkpoint_hash, dict(recall=recall, recall_k=k))
         save_json(os.path.join(temporary, NEEDS_FILE), needs)
@@ -188,37 +128,30 @@ def _needs(folder, version, checkpoint_hash, measured):
         measured=measured, versions=have)
 
 
-def measured_recall(folder: str, candidates: Candidates, held_out: HeldOutUsers, count: int, k: int) -> float:
-    """Share of the k best items that `retrieve`, loaded from the folder, finds for held-out users.
+def measured_recall(folder: str, candidates: Candidates, held_out: HeldOutUsers, count: int, k: int,
+                    popularity: float = 0.0) -> float:
+    """Share of the k best items that `retrieve`, loaded from the folder, finds for held-out users at a popularity.
 
     The best are those by the live model's vectors of the `count` heaviest intents and by NumPy; of equal scores at rank
     k any will do.
     """
     retrieve = tf.saved_model.load(folder).signatures["retrieve"]
     place_of = {item: place for place, item in enumerate(candidates.original_ids.tolist())}
-    vectors, start, hits = held_out.intents.vectors[:, :count], 0, 0
-    step = max(1, _SCORE_BYTES // (4 * count * len(candidates.compared)))
+    items, start, hits = candidates.searched, 0, 0
+    vectors = at_popularity(held_out.queries(count), popularity).reshape(-1, count, items.shape[1])
+    step = max(1, _SCORE_BYTES // (4 * count * len(items)))
     for request in held_out.requests:
         history = request["history"]
         several = {"intents": np.full(len(history), count, np.int32)} if held_out.intents.vectors.shape[1] > 1 else {}
-        inputs = request | several | dict(k=np.full(len(history), k, np.int32), exclude=history[:, :0])
+        inputs = request | several | dict(k=np.full(len(history), k, np.int32), exclude=history[:, :0],
+                                          popularity=np.full(len(history), popularity, np.float32))
         ids = retrieve(**{name: tf.constant(value) for name, value in inputs.items()})["ids"].numpy()
         for first in range(0, len(history), step):
             rows = slice(start + first, start + min(first + step, len(history)))
-            scores = (vectors[rows] @ candidates.compared.T).max(axis=1)
+            scores = (vectors[rows] @ items.T).max(axis=1)
             worst = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
             for user, bound, found in zip(scores, worst, ids[first:first + step].tolist()):
                 places = {place_of.get(item.decode() if isinstance(item, bytes) else item, -1) for item in found} - {-1}
                 hits += np.count_nonzero(as_good_as(user[list(places)], bound))
         start += len(history)
     return hits / (k * start)
-
-
-def scann_ops():
-    """ScaNN's TensorFlow operations, registered by being imported; needed by this module alone."""
-    try:
-        from scann.scann_ops.py import scann_ops as ops  # pylint: disable=import-outside-toplevel
-    except ImportError as error:
-        raise DataError(f"--scann_export_dir needs the package scann, which does not load ({error}): install the "
-                        "versions of constraints.txt, or leave the flag out") from error
-    return ops

@@ -15,6 +15,7 @@ class SearchOptions:
       exclude: original ids that must not come; unknown ones do not matter.
       allow: original ids of which alone any may come, such as those in stock; None for all. They are scored exactly,
         one by one, whatever the index.
+      popularity: α of the dial; None: the bundle's default.
       titles: whether titles come beside the ids, if the catalogue has any.
     """
     k: int = 10
@@ -24,3 +25,4 @@ class SearchOptions:
     exclude: Sequence = ()
     allow: Optional[Sequence] = None
     titles: bool = True
+    popularity: Optional[float] = None

@@ -30,7 +30,7 @@ def show(config: Config) -> str:
     request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time, dwell)
     settings = config.retrieve
     retriever = Retriever(bundle, SearchOptions(
-        settings.k, config.evaluate.filter_seen, settings.intents, settings.merge))
+        settings.k, config.evaluate.filter_seen, settings.intents, settings.merge, popularity=_one(config)))
     retrieved = retriever([request])[0][0]
     titles = dict(zip(map(_plain, catalogue.original_ids), catalogue.titles if catalogue.titles is not None else []))
     next_item = int(user.next_clicks[0])
@@ -41,7 +41,7 @@ def show(config: Config) -> str:
     if retrieved.weights is not None:
         weights = ", ".join(f"{intent} ({weight:.3f})" for intent, weight in retrieved.weights.items())
         lines += [f"intents searched, with their weights: {weights}"]
-    lines += [f"retrieved, top {settings.k}:"]
+    lines += [f"retrieved, top {settings.k}, at popularity {retriever.defaults.popularity:g}:"]
     brought = [""] * len(retrieved.ids) if retrieved.intents is None else [
         f"intent {intent:<4d}" for intent in retrieved.intents]
     lines += [f"    {score:.3f}  {intent}{_named(item, titles)}{'   <- clicked next' if item == target else ''}"
@@ -49,6 +49,12 @@ def show(config: Config) -> str:
     text = "\n".join(lines)
     print(text)
     return text
+
+
+def _one(config):
+    """The popularity asked for; of a curve's several values the bundle's default is shown."""
+    values = config.dial.values or ()
+    return values[0] if len(values) == 1 else None
 
 
 def _plain(original_id):

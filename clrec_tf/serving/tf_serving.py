@@ -40,7 +40,8 @@ pad_variable_length_inputs: false
 """
 
 
-def write_warmup(folder: str, model_name: str, candidates: Candidates, held_out: HeldOutUsers) -> None:
+def write_warmup(folder: str, model_name: str, candidates: Candidates, held_out: HeldOutUsers,
+                 popularity: float = 0.0) -> None:
     """Writes the warm-up requests of a version: each of its signatures with each of `BATCH_SIZES`.
 
     Args:
@@ -48,12 +49,14 @@ def write_warmup(folder: str, model_name: str, candidates: Candidates, held_out:
       model_name: as in models.config.
       candidates: whose ids are asked of `encode_items`.
       held_out: whose requests are repeated where there are fewer users than a batch has.
+      popularity: α of the requests.
     """
     path, count = os.path.join(folder, WARMUP_FILE), held_out.intents.vectors.shape[1]
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tf.io.TFRecordWriter(path) as writer:
         for size in BATCH_SIZES:
             history = {name: _first(values, size) for name, values in held_out.requests[0].items()}
+            history["popularity"] = np.full(size, popularity, np.float32)
             if count > 1:
                 history["intents"] = np.full(size, default_count(count), np.int32)
             search = dict(k=np.full(size, _WARMUP_K, np.int32), exclude=history["history"])

@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from clrec_tf.serving.index import kinds
-from clrec_tf.serving.index import nothing_found
+from clrec_tf.serving.nothing_found import nothing_found
 
 BASE_FOLDER = "base"
 _FILES = dict(vectors="updated_vectors.npy", positions="updated_positions.npy", withdrawn="withdrawn.npy")

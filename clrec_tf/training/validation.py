@@ -8,6 +8,7 @@ import numpy as np
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation.curve import RANKING_METRIC
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
@@ -15,8 +16,7 @@ from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.report import evaluate_vectors
 
 AUC = "auc"
-_METRIC = re.compile(r"(?:(?:hr|ndcg|recall)@(\d+)|mrr)/(full|pop100|uniform100)"
-                     r"|auc/(?:coin_flip|paired)(?:_rebiased)?")
+_METRIC = re.compile(RANKING_METRIC + r"|auc/(?:coin_flip|paired)(?:_rebiased)?")
 
 
 class Validator:

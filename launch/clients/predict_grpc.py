@@ -24,6 +24,8 @@ def main():
     parser.add_argument("--k", type=int, default=10, help="items wanted (default: %(default)s)")
     parser.add_argument("--intents", type=int, default=1,
                         help="intents searched, for a model with several (default: %(default)s)")
+    parser.add_argument("--popularity", type=float, default=0.0, help="how much popularity is put back, 0: as trained, "
+                        "1: what users click (default: %(default)s)")
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
@@ -59,6 +61,8 @@ def value(name, dtype, arguments):
     """The input `name` of the signature, for one user."""
     if name in ("k", "intents"):
         return np.array([getattr(arguments, name)], np.int32)
+    if name == "popularity":
+        return np.array([arguments.popularity], np.float32)
     padding = PADDING[name]
     if isinstance(padding, tuple):
         padding = padding[dtype != tf.string]

@@ -18,6 +18,8 @@ def main():
     parser.add_argument("--k", type=int, default=10, help="items wanted (default: %(default)s)")
     parser.add_argument("--intents", type=int, default=1,
                         help="intents searched, for a model with several (default: %(default)s)")
+    parser.add_argument("--popularity", type=float, help="how much popularity is put back, 0: as trained, 1: what users "
+                        "click (default: the server's; 0 of TensorFlow Serving, which has none)")
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
@@ -51,7 +53,8 @@ def instance(metadata, arguments):
     if "signature_def" not in metadata:  # clrec_tf.serve, which needs no padding and only what is known
         several = {"intents": arguments.intents} if metadata["bundle"]["intents"] > 1 else {}
         ids = integers(history) if metadata["bundle"]["id_type"] == "int" else history
-        return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several
+        popularity = {} if arguments.popularity is None else {"popularity": arguments.popularity}
+        return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several | popularity
     inputs = metadata["signature_def"]["signature_def"]["retrieve"]["inputs"]
     text = inputs["history"]["dtype"] == "DT_STRING"
     # One width whatever a history's length: what the server joins into a batch must be equally wide.
@@ -59,7 +62,7 @@ def instance(metadata, arguments):
     ids, padding = (history, "") if text else (integers(history), -1)
     values = {"history": filled(ids, padding), "exclude": filled(ids if arguments.exclude_seen else [], padding),
               "timestamps": filled([], 0), "request_time": 0, "dwell": filled([], -1), "k": arguments.k,
-              "intents": arguments.intents}
+              "intents": arguments.intents, "popularity": arguments.popularity or 0.0}
     return {name: values[name] for name in inputs}
 
 

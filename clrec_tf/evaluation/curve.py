@@ -1,0 +1,102 @@
+"""One model at several settings of the dial (see `dial`): metrics by popularity, and the choice among them."""
+import dataclasses
+import re
+from typing import Sequence
+
+from absl import logging
+import numpy as np
+
+from clrec_tf.config import DialConfig, EvaluateConfig
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation import dial
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.report import evaluate_vectors
+
+CURVE_STEP = 0.25  # between popularities of a curve, beside the bounds of the range
+RANKING_METRIC = r"(?:(?:hr|ndcg|recall)@(\d+)|mrr)/(full|pop100|uniform100)"
+MOST_USERS, MOST_SCORES = 10_000, 2 * 10**9  # of a choice: users, and users times items
+_LISTS = ("aggregate_diversity", "coverage", "gini", "popularity_index", "arp", "aplt")
+_RANKINGS = ("hr", "ndcg", "recall", "mrr")
+
+
+def popularities(settings: DialConfig) -> list[float]:
+    """The values of --popularity; where it is auto, those of the usual curve over the range."""
+    return settings.values or dial.grid(*settings.range, CURVE_STEP)
+
+
+def curve(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.ndarray, users: EvaluationSet,
+          counts: np.ndarray, config: EvaluateConfig, seed: int, values: Sequence[float], **options) -> dict:
+    """{α: metrics of rankings and lists}, without references.
+
+    Args:
+      user_vectors: [U,d] or [U,K,d].
+      item_vectors: [V,d], row i = item i + 1.
+      coordinate: [V], see `dial.item_coordinate`.
+      users, counts, config, seed, options: of `report.evaluate_vectors`.
+      values: α.
+    """
+    items, found = dial.with_coordinate(item_vectors, coordinate), {}
+    for value in values:
+        metrics = evaluate_vectors(dial.with_coordinate(user_vectors, value), items, users, counts, config, seed,
+                                   **options)
+        found[value] = {name: number for name, number in metrics.items() if name.partition("@")[0].partition("/")[0]
+                        in (*_LISTS, *_RANKINGS)}
+    return found
+
+
+def named(found: dict) -> dict:
+    """A curve as flat metrics, `hr@10/full/popularity=0.5`."""
+    return {dial.name(name, value): number for value, metrics in found.items() for name, number in metrics.items()}
+
+
+def check_settings(settings: DialConfig) -> None:
+    """`UserError` where a popularity is outside the range, or --popularity_metric is none."""
+    settings.check()
+    check_metric(settings.popularity_metric)
+
+
+def check_metric(name: str) -> tuple[str, str]:
+    """Cut-off and candidate set of --popularity_metric; `UserError` where it names none."""
+    match = re.fullmatch(RANKING_METRIC, name)
+    if not match or match[1] and int(match[1]) < 1:
+        raise UserError(f"--popularity_metric={name}: must be hr@K, ndcg@K, recall@K or mrr, then /full, /pop100 or "
+                        "/uniform100, such as ndcg@10/full")
+    return match[1] or "10", match[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The popularity chosen, and what it was chosen by.
+
+    Attributes:
+      popularity: α.
+      chosen_by: rule and curve, for a manifest: metric, tolerance, split, users, curve {"α": [metric, diversity]}.
+    """
+    popularity: float
+    chosen_by: dict
+
+
+def choose(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.ndarray, users: EvaluationSet,
+           counts: np.ndarray, config: EvaluateConfig, settings: DialConfig, seed: int) -> Choice:
+    """Chooses among --popularity, or the usual curve, by --popularity_metric and --popularity_tolerance.
+
+    Args: see `curve`; `users` are those of the validation part.
+    """
+    cutoff, candidates = check_metric(settings.popularity_metric)
+    config = dataclasses.replace(config, ks=(cutoff,))
+    found = curve(user_vectors, item_vectors, coordinate, users, counts, config, seed, popularities(settings),
+                  candidate_sets=tuple(dict.fromkeys(("full", candidates))), intervals=False)
+    diversity = f"aggregate_diversity@{config.list_length}/full"
+    pairs = {value: (metrics[settings.popularity_metric], metrics[diversity]) for value, metrics in found.items()}
+    value = dial.choose(pairs, settings.popularity_tolerance)
+    logging.info("popularity %g chosen by %s on %d validation users: %s", value, settings.popularity_metric,
+                 users.num_users, ", ".join(f"{at:g}: {metric:.4f} ({distinct} items)"
+                                            for at, (metric, distinct) in pairs.items()))
+    return Choice(value, dict(
+        metric=settings.popularity_metric, tolerance=settings.popularity_tolerance, split="valid",
+        users=users.num_users, curve={f"{at:g}": list(pair) for at, pair in pairs.items()}))
+
+
+def users_to_choose_on(num_items: int) -> int:
+    """Validation users, at most: fewer where each has very many items to be scored."""
+    return int(np.clip(MOST_SCORES // num_items, 1000, MOST_USERS))

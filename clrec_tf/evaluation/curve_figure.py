@@ -1,0 +1,94 @@
+"""The dial's curve, recall against diversity, as a table and as a picture."""
+import os
+from typing import Sequence
+
+from matplotlib.figure import Figure
+
+from clrec_tf.data.schema import load_json
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation import dial
+from clrec_tf.evaluation.figures import save_png
+from clrec_tf.evaluation.report import MOST_POPULAR, UNTRAINED
+
+CURVE_FILE = "dial.png"
+_LINE, _CHOSEN, _POINT = "#0b6e99", "#e07a3f", "#3d3d3d"
+
+
+def _axes_names(result, ks, length):
+    """(diversity, hit rate) of the cut-off that is as long as the lists, or else of the first one."""
+    cutoffs = sorted(map(int, ks))
+    k = length if length in cutoffs else cutoffs[0]
+    sets = [name for name in ("full", "pop100", "uniform100") if f"hr@{k}/{name}" in result]
+    return f"aggregate_diversity@{length}/full", f"hr@{k}/{sets[0]}", f"ndcg@{k}/{sets[0]}"
+
+
+def curve_table(result: dict, ks: Sequence[str], length: int) -> str:
+    """A line for each popularity: hit rate, NDCG, the same among 100 popular items, diversity, popularity index."""
+    diversity, hits, ndcg = _axes_names(result, ks, length)
+    k = hits.partition("@")[2].partition("/")[0]
+    columns = [name for name in (hits, ndcg, f"hr@{k}/pop100", diversity, f"popularity_index@{length}/full")
+               if any(one.startswith(f"{name}/popularity=") for one in result)]
+    lines = [("popularity", *dict.fromkeys(columns))]
+    for value in dial.values_named(columns[0], result):
+        mark = " (chosen)" if result.get("popularity") == value else ""
+        numbers = [result[dial.name(name, value)] for name in lines[0][1:]]
+        lines.append((f"{value:g}{mark}", *(f"{number:.4f}" if isinstance(number, float) else f"{number:,}"
+                                            for number in numbers)))
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n" + "\n".join("  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in
+                                      enumerate(zip(line, widths))).rstrip() for line in lines)
+
+
+def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model_name: str, points_file: str = "") -> str:
+    """Draws hit rate against distinct items for every popularity, most-popular and other systems as points.
+
+    Args:
+      workdir: folder of the run.
+      result: metrics of an evaluation with a curve.
+      ks, length: of the evaluation.
+      model_name: for the legend.
+      points_file: see `DialConfig.curve_points`, or "".
+
+    Returns:
+      Path of the PNG, which appears under its name only when it is whole.
+
+    Raises:
+      UserError: the file of points cannot be read, or one lacks a metric of the axes.
+    """
+    diversity, hits, _ = _axes_names(result, ks, length)
+    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    values = dial.values_named(hits, result)
+    xs, ys = ([result[dial.name(name, value)] for value in values] for name in (diversity, hits))
+    axes.plot(xs, ys, "o-", color=_LINE, label=f"{model_name}, one training, by popularity", zorder=3)
+    for value, x, y in zip(values, xs, ys):
+        chosen = result.get("popularity") == value
+        axes.annotate(f"{value:g}" + (" (chosen)" if chosen else ""), (x, y), (6, 6), textcoords="offset points",
+                      fontsize=9, color=_CHOSEN if chosen else _LINE, weight="bold" if chosen else "normal")
+    for name, (x, y) in _points(result, diversity, hits, points_file).items():
+        axes.plot(x, y, "s", color=_POINT, zorder=2)
+        axes.annotate(name, (x, y), (6, -10), textcoords="offset points", fontsize=8, color=_POINT)
+    axes.set_xlabel(f"distinct items in all users' lists of {length}, of {result['items']:,}")
+    axes.set_ylabel(f"hit rate: {hits}")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower left")
+    axes.set_title(f"The dial: recall against diversity ({result['split']}, {result['users']:,} users)")
+    return save_png(figure, os.path.join(workdir, CURVE_FILE))
+
+
+def _points(result, diversity, hits, path):
+    """name -> (diversity, hit rate) of what stands beside the curve."""
+    found = {title: (result[prefix + diversity], result[prefix + hits])
+             for prefix, title in ((MOST_POPULAR, "most popular"), (UNTRAINED, "untrained"))
+             if prefix + diversity in result and prefix + hits in result}
+    if path:
+        others = load_json(path, f"--curve_points={path} does not exist", "give a JSON object")
+        try:
+            found |= {name: (others[name][diversity], others[name][hits]) for name in others}
+        except (KeyError, TypeError) as error:
+            raise UserError(f"--curve_points={path}: each system needs {diversity} and {hits} ({error!r} is missing or "
+                            "no object)") from error
+    return found

@@ -1,0 +1,55 @@
+"""The dial of a bundle: which popularities it offers, and the one for requests that name none."""
+import dataclasses
+import math
+from typing import Optional
+
+from clrec_tf.errors import DataError
+from clrec_tf.evaluation.dial import fresh_coordinate
+
+_SLACK = 1e-6  # of a bound that float32 cannot hold
+
+
+@dataclasses.dataclass(frozen=True)
+class BundleDial:
+    """From a manifest.
+
+    Attributes:
+      default: α where a request names none.
+      lowest, highest: of α.
+      temperature: ρ.
+      mean_log_count: see `dial.fresh_coordinate`.
+      there: whether vectors have the coordinate; not in bundles of before the dial, which know α = 0 alone.
+    """
+    default: float = 0.0
+    lowest: float = 0.0
+    highest: float = 0.0
+    temperature: float = 1.0
+    mean_log_count: float = 0.0
+    there: bool = False
+
+    @classmethod
+    def of(cls, manifest: dict) -> "BundleDial":
+        """The dial that a manifest tells of."""
+        facts = manifest.get("dial")
+        if facts is None:
+            return cls()
+        return cls(float(manifest["popularity"]), float(facts["lowest"]), float(facts["highest"]),
+                   float(facts["temperature"]), float(facts["mean_log_count"]), True)
+
+    def checked(self, popularity: Optional[float], where: str) -> float:
+        """α, or the default for None. `DataError` where it is no number or outside what is offered."""
+        if popularity is None:
+            return self.default
+        if not self.there and popularity == 0:
+            return 0.0
+        if not self.there:
+            raise DataError(f"{where}: popularity is {popularity:g}, but this bundle was exported before there was a "
+                            "dial and knows 0 alone: export again, or leave it out")
+        if not math.isfinite(popularity) or not self.lowest - _SLACK <= popularity <= self.highest + _SLACK:
+            raise DataError(f"{where}: popularity is {popularity:g}, this bundle offers {self.lowest:g} to "
+                            f"{self.highest:g} (--popularity_range of its export): give a number in this range")
+        return float(popularity)
+
+    def coordinate(self, clicks: float) -> float:
+        """Of an item with so many clicks."""
+        return fresh_coordinate(clicks, self.temperature, self.mean_log_count)
