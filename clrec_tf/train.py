@@ -49,12 +49,19 @@ def check_settings(config: Config) -> None:
         check_paths(paths)
         if config.train.validate_every:
             metric_parts(config.train.validation_metric)
+    if {"evaluate", "export"} & set(stages):
+        _check_dial(config)
     if "evaluate" in stages:
         from clrec_tf.evaluation import report
         report.check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
         if "train" in stages:
             model = config.model
             report.check_intents(config.evaluate, model.num_intents if model.model == "multi_clrec" else 1)
+
+
+def _check_dial(config):
+    from clrec_tf.evaluation import curve  # pylint: disable=import-outside-toplevel
+    curve.check_settings(config.dial)
 
 
 def generated(config: Config) -> Config:

@@ -1,0 +1,108 @@
+"""The dial's curve in an evaluation, and the value that evaluate and export choose on validation users."""
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from clrec_tf.config import DialConfig
+from clrec_tf.errors import UserError
+from clrec_tf.evaluate import evaluate
+from clrec_tf.evaluation import curve, dial
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
+from clrec_tf.export import export
+from clrec_tf.serving.bundle import load_bundle
+from clrec_tf.training.restore import load_trained
+from tests import small_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dial")
+    settings = small_run.config(small_run.prepared(folder), folder / "run")
+    assert small_run.run(settings) == 0
+    return settings
+
+
+def dialled(settings, *popularity, **others):
+    return dataclasses.replace(settings, dial=DialConfig(popularity=popularity or ("auto",), **others))
+
+
+def loop_hits(settings, alpha, split="test", k=10):
+    """HR@k of φ + α·log p̂ by NumPy, a user at a time, seen items left out."""
+    trained = load_trained(settings, "best" if settings.train.validate_every else "latest")
+    catalogue = read_catalogue(settings.paths.data_dir, trained.schema, trained.manifest)
+    users = read_evaluation_set(settings.paths.data_dir, split, trained.schema, trained.manifest)
+    encoder = Encoder(trained.model, settings.model.max_history)
+    vectors, items = encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows)
+    log_p, hits = np.log(np.maximum(catalogue.counts, 1) / np.maximum(catalogue.counts, 1).sum()), []
+    for row, target in enumerate(users.next_clicks):
+        scores = vectors[row].astype(float) @ items.T / settings.model.temperature + alpha * log_p
+        seen = users.history_ids[users.history_splits[row]:users.history_splits[row + 1]]
+        rivals = [item for item in range(1, len(items) + 1) if item not in set(seen) - {target}]
+        hits.append(sum(scores[item - 1] > scores[target - 1] for item in rivals) < k)
+    return float(np.mean(hits))
+
+
+def test_the_curve_stands_beside_the_metrics_and_its_zero_is_theirs(run, capsys):
+    result = evaluate(dialled(run, "0", "0.5", "1"))
+    printed = capsys.readouterr().out
+    with open(f"{run.paths.workdir}/metrics.json", encoding="utf-8") as file:
+        assert json.load(file) == result
+    for name in ("hr@10/full", "ndcg@10/full", "hr@10/pop100", "mrr/uniform100", "aggregate_diversity@10/full",
+                 "popularity_index@10/full", "recall@50/full"):
+        assert result[f"{name}/popularity=0"] == result[name]
+        assert {f"{name}/popularity=0.5", f"{name}/popularity=1"} <= set(result)
+    for alpha in (0, 0.5, 1):
+        assert result[dial.name("hr@10/full", alpha)] == pytest.approx(loop_hits(run, alpha), abs=0.02)
+    assert result["popularity"] in (0, 0.5, 1) and result["popularity_of"] == "clicks"
+    assert result["popularity_index@10/full/popularity=1"] > result["popularity_index@10/full"]
+    assert not [name for name in result if "popularity=" in name and name.endswith(("/low", "/high"))]
+    table = printed[printed.index("\npopularity  hr@10"):].strip().splitlines()
+    assert len(table) == 4 and "(chosen)" in printed and "popularity=" not in printed
+    with open(f"{run.paths.workdir}/dial.png", "rb") as file:
+        assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_export_takes_what_validation_users_choose(run, tmp_path):
+    result = evaluate(dialled(run))
+    assert dial.values_named("hr@10/full", result) == [-0.25, 0, 0.25, 0.5, 0.75, 1, 1.25]
+    settings = dataclasses.replace(run, paths=dataclasses.replace(run.paths, export_dir=str(tmp_path / "export")))
+    manifest = load_bundle(export(dialled(settings))).manifest
+    assert manifest["popularity"] == result["popularity"]
+    facts = manifest["dial"]
+    assert facts["metric"] == "ndcg@10/full" and facts["split"] == "valid" and facts["users"] > 20
+    best = max(value for value, _ in facts["curve"].values())
+    assert facts["curve"][f"{manifest['popularity']:g}"][0] == best
+    hits = load_bundle(export(dialled(settings, "0", "1", popularity_metric="hr@10/full"))).manifest
+    assert list(hits["dial"]["curve"]) == ["0", "1"]
+    for alpha in (0, 1):
+        assert hits["dial"]["curve"][str(alpha)][0] == pytest.approx(loop_hits(run, alpha, "valid"), abs=0.02)
+    # Any value is good enough then, and of these the one with the most distinct items is taken.
+    wide = load_bundle(export(dialled(settings, "-0.25", "1", popularity_tolerance=1.0))).manifest
+    assert wide["popularity"] == (-0.25 if wide["dial"]["curve"]["-0.25"][1] >= wide["dial"]["curve"]["1"][1] else 1)
+    given = load_bundle(export(dialled(settings, "0.3", popularity_range=("0", "0.4")))).manifest
+    assert given["popularity"] == 0.3 and given["dial"]["metric"] == "given" and given["dial"]["highest"] == 0.4
+
+
+def test_mistakes_are_named_before_anything_is_read(run):
+    for command in (evaluate, export):
+        with pytest.raises(UserError, match="--popularity=2 is outside --popularity_range=-0.25,1.25"):
+            command(dialled(run, "2"))
+        with pytest.raises(UserError, match="--popularity_metric=clicks: must be hr@K, ndcg@K"):
+            command(dialled(run, popularity_metric="clicks"))
+
+
+def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path):
+    points = tmp_path / "points.json"
+    points.write_text(json.dumps({"other": {"hr@10/full": 0.1, "aggregate_diversity@10/full": 20}}))
+    evaluate(dialled(run, "0", "1", curve_points=str(points)))
+    points.write_text(json.dumps({"other": {"hr@10/full": 0.1}}))
+    with pytest.raises(UserError, match="--curve_points=.*: each system needs aggregate_diversity@10/full and hr@10"):
+        evaluate(dialled(run, "0", "1", curve_points=str(points)))
+
+
+def test_fewer_users_choose_where_items_are_many():
+    assert curve.users_to_choose_on(3416) == 10_000 and curve.users_to_choose_on(10**6) == 2000
+    assert curve.users_to_choose_on(10**8) == 1000

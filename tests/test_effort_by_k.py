@@ -1,0 +1,98 @@
+"""An index holds its recall for every number of results, every width and every popularity, also where it was not tuned."""
+import numpy as np
+import pytest
+
+from clrec_tf.benchmarks.clustered_vectors import draw_clustered
+from clrec_tf.evaluation.dial import at_popularity, item_coordinate, with_coordinate
+from clrec_tf.serving import efforts
+from clrec_tf.serving.index import load_index, save_index
+from clrec_tf.serving.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
+from clrec_tf.serving.scann_index import head_of
+from clrec_tf.serving.tuning import HEAD, build_index
+from clrec_tf.serving.updated_index import UpdatedIndex
+
+ITEMS, USERS, TARGET = 20_975, 200, 0.95
+ALPHAS = (-0.25, 0.0, 0.5, 1.0, 1.25)
+
+
+@pytest.fixture(scope="module", params=[64, 32, 8])
+def world(request):
+    """(index, items, users it was not tuned on) of a width; popularity falls by Zipf's law, whatever the vector."""
+    drawn = draw_clustered(ITEMS, 0, 2 * USERS, request.param, seed=request.param)
+    counts = np.random.default_rng(1).permutation(np.maximum(2_000_000 // np.arange(8, ITEMS + 8), 1))
+    items = with_coordinate(drawn.items, item_coordinate(counts, 0.07))
+    users = with_coordinate(drawn.queries, 0.0)
+    index = build_index("auto", items, users[:USERS], demand_of(ITEMS, (1000,), ALPHAS, TARGET), True, HEAD)
+    assert not index.is_exact
+    return index, items, users[USERS:]
+
+
+def test_recall_holds_for_every_k_and_popularity_and_for_other_users(world):
+    index, items, users = world
+    for alpha in ALPHAS:
+        turned = at_popularity(users, alpha)
+        best = best_scores(items, turned, 1000)
+        for k in (1, 2, 3, 5, 7, 10, 13, 20, 35, 60, 100, 101, 150, 200, 350, 1000):
+            found = recall_at_k(index, items, turned, k, worst=best[:, k - 1])
+            # Users are few: two standard errors of a share of .95 over them.
+            assert found >= TARGET - 2 * np.sqrt(TARGET * (1 - TARGET) / USERS), (alpha, k)
+
+
+def test_what_is_saved_searches_alike(world, tmp_path):
+    index, items, users = world
+    save_index(str(tmp_path / "index"), index, "c")
+    again = load_index(str(tmp_path / "index"))[0]
+    for k in (1, 20, 300):
+        for mine, other in zip(index.search(at_popularity(users[:20], 1.0), k), again.search(
+                at_popularity(users[:20], 1.0), k)):
+            np.testing.assert_array_equal(mine, other)
+    assert again.parameters == index.parameters
+
+
+def test_no_item_comes_twice_and_scores_fall(world):
+    """The head is found by the partition too."""
+    index, items, users = world
+    for alpha in ALPHAS:
+        turned = at_popularity(users[:50], alpha)
+        positions, scores = index.search(turned, 120)
+        assert all(len(set(row)) == 120 for row in positions.tolist()) and positions.min() >= 0
+        assert (np.diff(scores, axis=1) <= 1e-7).all()
+        np.testing.assert_allclose(scores, np.einsum("nkd,nd->nk", items[positions], turned), atol=1e-5)
+
+
+def test_an_updated_index_holds_it_too(world):
+    index, items, users = world
+    rng = np.random.default_rng(3)
+    fresh = items[rng.choice(ITEMS, 50)]
+    gone = np.zeros(ITEMS, bool)
+    gone[rng.choice(ITEMS, ITEMS // 50, replace=False)] = True
+    updated = UpdatedIndex(index, fresh, np.arange(ITEMS, ITEMS + 50), gone)
+    demand = demand_of(int(updated.live.sum()), (), ALPHAS, TARGET)
+    found = measured(updated, np.concatenate([items, fresh]), users, demand, updated.live)
+    assert lowest_recall(found["recalls"])[0] >= TARGET - 0.03
+    assert set(found["recalls"]) == {"-0.25", "0", "0.5", "1", "1.25"}
+    assert list(found["recalls"]["1"]) == ["1", "10", "50", "100", "200"] and found["search_ms"]["1"] > 0
+
+
+def test_without_the_head_popular_items_are_missed(world):
+    """Why there is one: at popularity 1 the best items lie far from all centres."""
+    index, items, users = world
+    turned = at_popularity(users, 1.25)
+    bare = type(index)(index._searcher, index.parameters, index.vectors, np.zeros(0, np.int64))
+    assert recall_at_k(bare, items, turned, 10) < recall_at_k(index, items, turned, 10) - 0.02
+
+
+def test_the_table_of_efforts():
+    parameters = dict(size=5000, leaves=70) | efforts.table([(10, 5, 200), (1, 7, 150), (100, 6, 900)])
+    assert parameters["effort"] == [[1, 7, 150], [10, 7, 200], [100, 7, 900]]  # none searches less than a smaller k
+    assert efforts.at(parameters, 1) == (7, 150) and efforts.at(parameters, 2) == efforts.at(parameters, 10) == (7, 200)
+    assert efforts.at(parameters, 11) == (7, 900)
+    assert efforts.at(parameters, 101) == (70, 3232) and efforts.at(parameters, 4000) == (70, 5000)
+    older = dict(size=5000, leaves=70, leaves_to_search=3, reorder=4)  # candidates per result, but for at least 50
+    assert efforts.at(older, 1) == (3, 200) and efforts.at(older, 100) == (3, 400)
+
+
+def test_the_head_is_what_has_the_highest_last_coordinate():
+    vectors = np.array([[9, 0.1], [0, 0.5], [1, -3], [5, 0.5], [2, 0.2]], np.float32)
+    assert head_of(vectors, 2).tolist() == [1, 3] and head_of(vectors, 3).tolist() == [1, 3, 4]
+    assert head_of(vectors, 0).tolist() == []
