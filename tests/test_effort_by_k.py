@@ -8,7 +8,7 @@ from clrec_tf.serving import efforts
 from clrec_tf.serving.index import load_index, save_index
 from clrec_tf.serving.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
 from clrec_tf.serving.scann_index import head_of
-from clrec_tf.serving.tuning import HEAD, build_index
+from clrec_tf.serving.tuning import build_index, usual_head
 from clrec_tf.serving.updated_index import UpdatedIndex
 
 ITEMS, USERS, TARGET = 20_975, 200, 0.95
@@ -22,7 +22,8 @@ def world(request):
     counts = np.random.default_rng(1).permutation(np.maximum(2_000_000 // np.arange(8, ITEMS + 8), 1))
     items = with_coordinate(drawn.items, item_coordinate(counts, 0.07))
     users = with_coordinate(drawn.queries, 0.0)
-    index = build_index("auto", items, users[:USERS], demand_of(ITEMS, (1000,), ALPHAS, TARGET), True, HEAD)
+    index = build_index("auto", items, users[:USERS], demand_of(ITEMS, (1000,), ALPHAS, TARGET), True,
+                        usual_head(ITEMS))
     assert not index.is_exact
     return index, items, users[USERS:]
 

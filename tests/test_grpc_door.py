@@ -74,7 +74,7 @@ def door(request):
 
 def arguments(users=2):
     ids = np.array([[exported.original_id(exported.MULTI, number) for number in (3, 14, 15)]] * users)
-    return dict(history=ids, timestamps=np.full(ids.shape, exported.NOW - 60), dwell=np.full(ids.shape, 9),
+    return dict(history=ids, popularity=np.linspace(0, 1, users, dtype=np.float32), timestamps=np.full(ids.shape, exported.NOW - 60), dwell=np.full(ids.shape, 9),
                 request_time=np.full(users, exported.NOW), intents=np.arange(1, users + 1, dtype=np.int32),
                 k=np.full(users, 5, np.int32), exclude=ids[:, :1])
 

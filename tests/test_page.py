@@ -75,6 +75,25 @@ class TestText:
         assert page.run("location.search").startswith("?history=%C3%A4%2C5%20%2B%3Ci%3E%26%27%252C,%C3%A4")
         assert page.run("document.querySelector('#intents-field').checkVisibility()") is False
 
+    def test_the_dial_turns_every_list_and_is_part_of_the_link(self, services, page):
+        history = [text_id(number) for number in (5, 3, 8)]
+        page.open(address(services["text"], history, k=12))
+        plain, turned = (services["text"].users(dict(history=history, k=12, popularity=alpha))[0]["ids"]
+                         for alpha in (0, 1))
+        assert shown(page) == plain != turned
+        assert page.texts("#popularity-value") == ["0 (default)"]
+        assert page.run("[$('popularity').min, $('popularity').max].join()") == "-0.25,1.25"
+        page.run(SET.format(field="popularity", value=1, event="input"))
+        page.settled()
+        assert shown(page) == turned and page.texts("#popularity-value") == ["1"]
+        assert "popularity=1" in page.run("location.search") and '"popularity": 1' in page.texts("#curl")[0]
+        where = page.run("location.href")
+        page.open(address(services["text"]))
+        page.open(where)
+        assert shown(page) == turned and page.run("$('popularity').value") == "1"
+        page.open(where.replace("popularity=1", "popularity=9"))  # beyond what is offered
+        assert page.run("$('popularity').value") == "1.25" and len(shown(page)) == 12
+
     def test_the_order_of_clicks_and_what_was_seen_count(self, services, page):
         history = [text_id(number) for number in (5, 3, 8, 9)]
         lists = []

@@ -12,7 +12,7 @@ from clrec_tf.command_line import ALIASES
 ROOT = pathlib.Path(__file__).parents[1]
 FLAGS = {ALIASES.get(f.name, f.name) for section in config.SECTIONS.values() for f in dataclasses.fields(section)}
 RECORDED = {"train": "hr@10/full", "randomised_exposure": "ndcg@5"}  # what a command's record must at least hold
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
 
 
 def test_commands_and_flags_exist():

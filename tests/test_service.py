@@ -206,6 +206,9 @@ def test_a_quota_gives_every_intent_its_share(services):
     ({"timestamps": [1, 2]}, ["timestamps but no request_time", "add it"]),
     ({"dwell": [1, 2, 3]}, ["dwell has 3 entries, history has 2"]),
     ({"history": ["x"]}, ["instance 0, history", "integers below 2^63, got 'x'"]),
+    ({"popularity": 1.3}, ["instance 0: popularity is 1.3, this bundle offers -0.25 to 1.25", "give a number in this"]),
+    ({"popularity": -1}, ["popularity is -1"]), ({"popularity": "1"}, ["popularity", "Expected `float | null`"]),
+    ({"popularity": True}, ["popularity", "Expected `float | null`"]),
     ({"request_time": 2**62}, [str(2**62), "no time in seconds"]),
     ({"request_time": -2**62}, [str(-2**62), "no time in seconds"]),
     ({"request_time": NOW, "timestamps": [NOW, NOW * 1000]}, [str(NOW * 1000), "divide times in milliseconds by 1000"]),
@@ -216,6 +219,21 @@ def test_limits_name_the_entry_the_value_and_the_remedy(services, instance, text
     first = services[MULTI].predict({"signature_name": "retrieve", "instances": [
         {"history": []}, {"history": [1, 2]} | instance]})
     assert "instance 1" in first.error or "instances[1]" in first.error or "kk" in instance or "merge" in instance
+
+
+def test_who_names_no_popularity_gets_the_default(services):
+    """Of --popularity where it is given, else of the bundle; users of one request may differ."""
+    users = [{"history": ids("int", [3, 14])} | extra for extra in ({}, {"popularity": 0.0}, {"popularity": 1.0},
+                                                                    {"popularity": None})]
+    default, zero, one, null = services["int"].users(*users)
+    assert default == zero == null != one
+    facts = services["int"].request("/v1/models/clrec/metadata").json["metadata"]["bundle"]
+    assert facts["popularity"] == 0 and (facts["dial"]["lowest"], facts["dial"]["highest"]) == (-0.25, 1.25)
+    vectors = services["int"].users(*({"history": ids("int", [3]), "popularity": alpha} for alpha in (0.5, 0)),
+                                    signature="serving_default")
+    assert [answer["user_vectors"][0][-1] for answer in vectors] == [0.5, 0]
+    assert services["int"].request("/openapi.json").json["components"]["schemas"]["RetrieveUser"]["properties"][
+        "popularity"]["anyOf"][0] == {"type": "number", "minimum": -0.25, "maximum": 1.25}
 
 
 @pytest.mark.parametrize("body, text", [

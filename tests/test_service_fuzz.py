@@ -82,7 +82,8 @@ MEANT = {"history": strategies.lists(IDS, max_size=6), "exclude": strategies.lis
          "allow": strategies.lists(IDS, max_size=3), "timestamps": strategies.lists(strategies.integers(), max_size=6),
          "request_time": strategies.integers(), "dwell": strategies.lists(strategies.none(), max_size=6),
          "k": strategies.integers(1, 30), "intents": strategies.integers(1, 4), "exclude_seen": strategies.booleans(),
-         "merge": strategies.sampled_from(["maximum", "quota", "x"]), "titles": strategies.booleans()}
+         "merge": strategies.sampled_from(["maximum", "quota", "x"]), "titles": strategies.booleans(),
+         "popularity": strategies.one_of(strategies.floats(-1, 2), strategies.just(0))}
 ROW = strategies.fixed_dictionaries({"history": MEANT["history"]},
                                     optional={name: strategies.one_of(MEANT[name], ANY) for name in NAMES[1:]})
 COLUMNS = strategies.dictionaries(strategies.sampled_from([*NAMES, "ids"]), strategies.one_of(

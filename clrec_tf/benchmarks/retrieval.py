@@ -1,7 +1,8 @@
 """Nearest items: exact search, our ScaNN index, the same with an update on top, and faiss where it is installed.
 
 Vectors are generated (see `clustered_vectors`). ScaNN is tuned to --target_recall on other users than those measured,
-and faiss to the recall that ScaNN reached. Calls take turns in one process, so that what else the machine does meets
+and faiss to the recall that ScaNN reached. `dial` is a ScaNN index as bundles have it, with the coordinate of the dial and
+the head, tuned for every popularity and number of results that is offered; it is measured at its bounds and between. Calls take turns in one process, so that what else the machine does meets
 all of them alike. One query is answered by one thread of ScaNN's and faiss', a batch by one of ScaNN's, all of faiss'
 and all of TensorFlow's, which exact search uses for single queries too; `cpu_ms` says what a call took of all cores.
 """
@@ -14,14 +15,20 @@ import numpy as np
 from clrec_tf.benchmarks.clustered_vectors import draw_clustered
 from clrec_tf.benchmarks.faiss_ivf import FaissIvf
 from clrec_tf.config import Config
+from clrec_tf.evaluation.dial import item_coordinate
+from clrec_tf.evaluation.dial import with_coordinate
 from clrec_tf.serving.index import ExactIndex
+from clrec_tf.serving.tuning import usual_head
 from clrec_tf.serving.tuning import build_index
 from clrec_tf.serving.recall import Demand
+from clrec_tf.serving.recall import best_scores
+from clrec_tf.serving.recall import demand_of
 from clrec_tf.serving.recall import recall_at_k
 from clrec_tf.serving.recall import worst_scores
 from clrec_tf.serving.updated_index import UpdatedIndex
 
-DIM, K = 64, 200
+DIM, K, RHO = 64, 200, 0.07
+ALPHAS = (-0.25, 0.0, 0.5, 1.0, 1.25)  # popularities
 BATCHES = {1: 100, 256: 8}  # queries at once: calls of each contender in each round
 USERS = 1024  # to tune on, and as many others to measure on
 CHANGED = 0.01  # share of the items that is fresh, and that is withdrawn, in the updated index
@@ -33,7 +40,7 @@ def run(config: Config) -> dict:
 
     Returns:
       `figures`, if 10⁶ items were measured: ScaNN's recall@200 and its median ms for one query; `ratios` of medians
-      over ScaNN's, single queries; and by number of items, of each contender: `recall_at_200`; by queries per call
+      over ScaNN's, single queries, `dial_at_A` being the dial's index at popularity A; and by number of items, of each contender: `recall_at_200`; by queries per call
       `p50_ms`, `p99_ms` and `cpu_ms`, mean; `build_s`; and what it was set to.
     """
     items = config.benchmark.benchmark_items
@@ -69,6 +76,13 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
     build("exact", lambda: ExactIndex(drawn.items))
     build("scann", lambda: build_index("scann", drawn.items, tuning, Demand((k,), (0.0,), target_recall),
                                               normalized=True))
+    coordinate = item_coordinate(_clicks(size), RHO)
+    items = with_coordinate(drawn.items, coordinate)
+    demand = demand_of(size, (), ALPHAS, target_recall)
+    build("dial", lambda: build_index("scann", items, with_coordinate(tuning, 0.0), demand, True,
+                                             usual_head(size)))
+    dial = contenders.pop("dial")
+    contenders |= {f"dial_at_{alpha:g}": _Dialled(dial, alpha) for alpha in ALPHAS}
     build("updated", lambda: UpdatedIndex(contenders["scann"], drawn.fresh, np.arange(size, size + changed), withdrawn))
     try:
         build("faiss_ivf", lambda: FaissIvf.build(drawn.items))
@@ -82,11 +96,34 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
     found, worst = {}, worst_scores(drawn.items, users, k)
     for name, index in contenders.items():
         of = (everything, users, k, live) if name == "updated" else (drawn.items, users, k, None, worst)
+        recalls = {}
+        if isinstance(index, _Dialled):
+            turned = with_coordinate(users, index.alpha)
+            best = best_scores(items, turned, k)
+            of, index = (items, turned, k, None, best[:, -1]), index.index
+            recalls = dict(recalls={n: round(recall_at_k(index, items, turned, n, worst=best[:, n - 1]), 4)
+                                    for n in demand.ks})
         times = {f"batch_{batch}": milliseconds[name, batch] for batch in BATCHES}
-        found[name] = dict(recall_at_200=round(recall_at_k(index, *of), 4), build_s=built[name],
-                           settings=_settings(index), **times)
+        found[name] = dict(recall_at_200=round(recall_at_k(index, *of), 4), build_s=built[name.partition("_at_")[0]],
+                           settings=_settings(index), **recalls, **times)
         logging.info("%d items, %s: %s", size, name, found[name])
     return found
+
+
+class _Dialled:
+    """The dial's index at one popularity, for queries [N,d] without the coordinate."""
+
+    def __init__(self, index, alpha):
+        self.index, self.alpha = index, alpha
+
+    def search(self, vectors, k):
+        return self.index.search(with_coordinate(vectors, self.alpha), k)
+
+
+def _clicks(size):
+    """[V] clicks by Zipf's law, twenty for each item on average, and whatever its vector is."""
+    shares = 1 / np.arange(1, size + 1)
+    return np.random.default_rng(2).permutation(np.maximum(np.round(20 * size * shares / shares.sum()), 1))
 
 
 def _take_turns(contenders, users, k, rounds) -> dict:

@@ -14,6 +14,7 @@ from clrec_tf.debias import world_logs
 from clrec_tf.debias.checks import Check
 from clrec_tf.debias.oracle_metrics import Judge
 from clrec_tf.errors import UserError
+from clrec_tf.evaluation import dial
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
@@ -24,6 +25,7 @@ from clrec_tf.evaluation.report import evaluate_scorer
 from clrec_tf.exposure_world import write_world
 from clrec_tf.prepare import prepare
 from clrec_tf.train import train
+from clrec_tf.training.popularity import dial_counts
 from clrec_tf.training.restore import load_trained
 
 CLREC, SOFTMAX, ORACLE, POPULAR = "clrec", "sampled_softmax", "oracle", "most_popular"
@@ -40,6 +42,7 @@ FURTHER = {
 BIASED, UNBIASED = "biased", "unbiased"
 RESULT_FILE, PICTURE_FILE = "against_truth.json", "degree_histogram_{}.png"
 DIVERSITY_GAIN, POPULARITY_LEFT, VANISHED = 1.5, 0.5, 0.25
+DIALLED = (0.25, 0.5, 1.0)  # popularities at which each model is measured besides
 NO_GAP = 1e-9  # divides where both losses agree even in the biased world
 
 
@@ -134,7 +137,7 @@ def train_to_end(config: Config) -> None:
 def against_truth(config: Config) -> dict[str, dict]:
     """Figures of the trained model, of the oracle and of most-popular: on held-out clicks and against the truth."""
     trained = load_trained(config, config.evaluate.eval_checkpoint)
-    data_dir, length = config.paths.data_dir, config.evaluate.list_length
+    data_dir = config.paths.data_dir
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     users = read_evaluation_set(data_dir, "test", trained.schema, trained.manifest, config.evaluate.max_users,
                                 config.paths.seed)
@@ -145,15 +148,25 @@ def against_truth(config: Config) -> dict[str, dict]:
                    most_popular=protocols.most_popular_scorer(catalogue.counts))
     result = {}
     for name, scorer in scorers.items():
-        lists = protocols.rank_targets(scorer, users, len(catalogue.counts), full=False, list_length=length,
-                                       filter_seen=config.evaluate.filter_seen).lists
-        figures = evaluate_scorer(scorer, users, catalogue.counts, config.evaluate, config.paths.seed,
-                                  candidate_sets=("full",))
-        result[name] = judge.of_lists(lists) | {
-            figure: value for figure, value in figures.items() if not figure.startswith(MOST_POPULAR)}
+        result[name] = _figures(scorer, judge, users, catalogue.counts, config)
     temperature = trained.model.temperature
+    clicks, _ = dial_counts(trained, catalogue, data_dir)
+    items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows), dial.item_coordinate(clicks, temperature))
+    for alpha in DIALLED:
+        scorer = protocols.vector_scorer(dial.with_coordinate(encoder.user_vectors(users), alpha), items)
+        result["model"] |= {dial.name(figure, alpha): value for figure, value in
+                            _figures(scorer, judge, users, catalogue.counts, config).items() if "histogram" not in figure}
     result["model"]["kl_oracle"] = judge.divergence(lambda start, stop: cosines(start, stop) / temperature)
     return result
+
+
+def _figures(scorer, judge, users, counts, config):
+    """Of one scorer: of its lists against the truth, and of its rankings of held-out clicks."""
+    lists = protocols.rank_targets(scorer, users, len(counts), full=False, list_length=config.evaluate.list_length,
+                                   filter_seen=config.evaluate.filter_seen).lists
+    figures = evaluate_scorer(scorer, users, counts, config.evaluate, config.paths.seed, candidate_sets=("full",))
+    return judge.of_lists(lists) | {
+        figure: value for figure, value in figures.items() if not figure.startswith(MOST_POPULAR)}
 
 
 def picture(config: Config, rows: list[dict], seed: int) -> None:

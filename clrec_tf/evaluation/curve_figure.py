@@ -65,18 +65,32 @@ def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model
         chosen = result.get("popularity") == value
         axes.annotate(f"{value:g}" + (" (chosen)" if chosen else ""), (x, y), (6, 6), textcoords="offset points",
                       fontsize=9, color=_CHOSEN if chosen else _LINE, weight="bold" if chosen else "normal")
-    for name, (x, y) in _points(result, diversity, hits, points_file).items():
+    points = _points(result, diversity, hits, points_file)
+    for name, (x, y) in points.items():
         axes.plot(x, y, "s", color=_POINT, zorder=2)
-        axes.annotate(name, (x, y), (6, -10), textcoords="offset points", fontsize=8, color=_POINT)
+    _name_points(axes, points, max(xs), max([*ys, *(y for _, y in points.values())]))
     axes.set_xlabel(f"distinct items in all users' lists of {length}, of {result['items']:,}")
     axes.set_ylabel(f"hit rate: {hits}")
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower left")
     axes.set_title(f"The dial: recall against diversity ({result['split']}, {result['users']:,} users)")
     return save_png(figure, os.path.join(workdir, CURVE_FILE))
+
+
+def _name_points(axes, points, width, height):
+    """Names beside the points, to the left where there is room, one below the other where points are close."""
+    lowest = {}  # by side: where the last name stands, and its point's x
+    for name, (x, y) in sorted(points.items(), key=lambda item: -item[1][1]):
+        left = x < 0.3 * width
+        last_y, last_x = lowest.get(left, (float("inf"), x))
+        at = min(y - 0.025 * height, last_y - 0.04 * height) if abs(x - last_x) < 0.25 * width else y - 0.025 * height
+        lowest[left] = at, x
+        axes.annotate(name, (x, y), (x + (0.02 if left else -0.02) * width, at), fontsize=8, color=_POINT,
+                      ha="left" if left else "right", va="center",
+                      arrowprops=dict(arrowstyle="-", color=_POINT, linewidth=0.5, alpha=0.5))
 
 
 def _points(result, diversity, hits, path):

@@ -28,7 +28,7 @@ from clrec_tf.serving.saved_model import UserTower
 from clrec_tf.serving.recall import TUNED_STEP, Demand, demand_of, gated, measured
 from clrec_tf.serving.served_recall import recalls_through
 from clrec_tf.serving.tower_parts import TowerParts
-from clrec_tf.serving.tuning import HEAD, build_index
+from clrec_tf.serving.tuning import build_index, usual_head
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
 
@@ -84,7 +84,8 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     queries = held_out.queries(default_count(model.num_intents))
     demand = demand_of(len(candidates.items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
                        config.target_recall)
-    index = build_index(config.index, candidates.searched, queries, demand, model.similarity == "cosine", HEAD)
+    index = build_index(config.index, candidates.searched, queries, demand, model.similarity == "cosine",
+                        usual_head(len(candidates.items)))
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,
                        (dial.lowest, dial.highest))
     with new_folder(folder, f"export_dir={export_dir}") as temporary:

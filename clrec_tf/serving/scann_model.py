@@ -26,7 +26,7 @@ from clrec_tf.serving.saved_model import UserTower
 from clrec_tf.serving.scann_index import SMALLEST_SCANN
 from clrec_tf.serving.scann_ops_index import OpsIndex, best_of_each, nearest, scann_ops, with_head
 from clrec_tf.serving.tower_parts import TowerParts
-from clrec_tf.serving.tuning import HEAD, cheapest
+from clrec_tf.serving.tuning import cheapest, usual_head
 from clrec_tf.versions import versions
 
 _SCORE_BYTES = 128 * 2**20
@@ -99,7 +99,7 @@ def export_scann(parts: TowerParts, held_out: HeldOutUsers, config: ExportConfig
     """
     searched, count = parts.candidates.searched, default_count(parts.model.num_intents)
     k = min(config.recall_k, len(searched))
-    index = OpsIndex.build(searched, parts.model.similarity == "cosine", min(HEAD, len(searched)))
+    index = OpsIndex.build(searched, parts.model.similarity == "cosine", usual_head(len(searched)))
     index = cheapest(index, searched, held_out.queries(count), demand)
     folder, flag = os.path.join(config.scann_export_dir, str(version)), f"scann_export_dir={config.scann_export_dir}"
     with new_folder(folder, flag) as temporary:
