@@ -4,9 +4,10 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from clrec_tf.config import TrainConfig
-from clrec_tf.encoders.embeddings import lookup
+from clrec_tf.encoders.embeddings import lookup, lookup_distinct
 from clrec_tf.training.optimizers import WarmupSchedule
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.optimizers import summed_rows
@@ -151,3 +152,58 @@ def test_adagrad_against_a_numpy_loop(decay):
         assert int(optimizer.iterations) == step + 1
     np.testing.assert_allclose(sparse.numpy(), expected, rtol=2e-5, atol=2e-6)
     np.testing.assert_allclose(dense.numpy(), expected_dense, rtol=2e-5, atol=2e-6)
+
+
+def graph_gradients(forward, *variables):
+    """Types of the gradients' operations, and the gradients after `summed_rows` as dense arrays, computed in a graph."""
+    kept = []
+
+    @tf.function
+    def run():
+        with tf.GradientTape() as tape:
+            loss = forward()
+        found = tape.gradient(loss, variables)
+        summed = [summed_rows(gradient) for gradient in found]
+        kept.extend(mine is theirs for mine, theirs in zip(summed, found))
+        return [(tf.size(tf.unique(g.indices)[0]), tf.size(g.indices), tf.convert_to_tensor(g)) for g in summed]
+    return kept, [[part.numpy() for part in parts] for parts in run()]
+
+
+def test_rows_that_repeat_in_a_plain_keras_embedding_are_summed():
+    """Its gradient ends in the same operation as that of a lookup by distinct ids, and LazyAdam would keep one of them."""
+    layer = tf.keras.layers.Embedding(V, D)
+    layer.build(None)
+    ids, weights = tf.constant([[1, 3, 1], [5, 1, 3]]), tf.constant(np.arange(1.0, 7, dtype=np.float32).reshape(2, 3, 1))
+    table = layer.embeddings
+    kept, [(distinct, rows, dense)] = graph_gradients(lambda: tf.reduce_sum(layer(ids) * weights), table)
+    assert kept == [False] and distinct == rows == 3
+    expected = np.zeros((V, D))
+    np.add.at(expected, ids.numpy().ravel(), np.repeat(weights.numpy().reshape(-1, 1), D, axis=1))
+    np.testing.assert_allclose(dense, expected)
+    # The update itself, against that of the dense gradient.
+    sparse, whole = tf.Variable(tf.ones((V, D))), tf.Variable(tf.ones((V, D)))
+    ours, reference = (build_optimizer(TrainConfig(learning_rate=0.1), 10) for _ in range(2))
+    ours.build([sparse]), reference.build([whole])
+
+    @tf.function
+    def update():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(sparse, ids) * weights)
+        ours.apply_gradients([(summed_rows(tape.gradient(loss, sparse)), sparse)])
+    update()
+    reference.apply_gradients([(tf.constant(expected, tf.float32), whole)])
+    np.testing.assert_allclose(sparse.numpy(), whole.numpy(), rtol=1e-6)
+
+
+def test_marked_lookups_are_left_alone_also_in_shards_and_joined_ones_are_not():
+    whole = tf.Variable(tf.ones((V, D)))
+    shards = [tf.Variable(tf.ones((4, D))), tf.Variable(tf.ones((3, D)))]
+    ids = tf.constant([6, 1, 3, 0])
+    assert graph_gradients(lambda: tf.reduce_sum(lookup_distinct(whole, ids)), whole)[0] == [True]
+    assert graph_gradients(lambda: tf.reduce_sum(lookup(whole, tf.concat([ids, ids], 0))), whole)[0] == [True]
+
+    kept, found = graph_gradients(lambda: tf.reduce_sum(lookup_distinct(ShardedVariable(shards), ids)), *shards)
+    assert kept == [True, True] and [part[1] for part in found] == [3, 1]
+    kept, [(distinct, rows, _)] = graph_gradients(
+        lambda: tf.reduce_sum(lookup_distinct(whole, ids)) + tf.reduce_sum(lookup_distinct(whole, ids[:2])), whole)
+    assert kept == [False] and distinct == rows == 4

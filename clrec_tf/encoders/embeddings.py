@@ -40,11 +40,22 @@ def embedding_initializer(dim: int, seed: int) -> tf.keras.initializers.Initiali
     return RowNormal(dim ** -0.5, seed)
 
 
+DISTINCT = "ids_that_do_not_repeat"  # name of the operation that marks them in a graph
+
+
+def lookup_distinct(table, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of a (possibly sharded) table whose ids [N] do not repeat -> [N,d].
+
+    It marks the ids in the graph, so that the rows of the table's gradient need not be summed (see `optimizers`).
+    """
+    return tf.nn.embedding_lookup(table, tf.identity(ids, name=DISTINCT))
+
+
 def lookup(table, ids: tf.Tensor) -> tf.Tensor:
     """Rows of a (possibly sharded) table: ids [...] -> [..., d]. Each distinct row is fetched and updated once."""
     flat = tf.reshape(ids, [-1])
     distinct, inverse = tf.unique(flat)
-    rows = tf.gather(tf.nn.embedding_lookup(table, distinct), inverse)
+    rows = tf.gather(lookup_distinct(table, distinct), inverse)
     return tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(rows)[1:]], 0))
 
 
@@ -71,7 +82,7 @@ class EmbeddingTable(tf.keras.layers.Layer):
 
     def rows_of(self, distinct_ids):
         """The same for ids [N] known to be distinct."""
-        return self._masked(tf.nn.embedding_lookup(self.table, distinct_ids), distinct_ids)
+        return self._masked(lookup_distinct(self.table, distinct_ids), distinct_ids)
 
     def _masked(self, rows, ids):
         if not self.zero_is_missing:

@@ -4,6 +4,7 @@ import math
 import tensorflow as tf
 
 from clrec_tf.config import TrainConfig
+from clrec_tf.encoders.embeddings import DISTINCT
 
 
 class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -35,19 +36,32 @@ class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 def summed_rows(gradient):
     """A gradient in which no row repeats.
 
-    A table that is looked up once a step, by distinct ids, has no repeats; the tape joins the lookups of one that is
-    looked up more often. Only for those the search for equal rows is paid. Dense gradients and None stay as they are.
+    A table that is looked up once a step by `embeddings.lookup_distinct`, which marks its ids, has no repeats. In every
+    other gradient equal rows are summed: of a table that is looked up more often, whose lookups the tape joins, or by
+    other means, such as a Keras Embedding. Dense gradients and None stay as they are.
     """
-    if not isinstance(gradient, tf.IndexedSlices) or not _is_joined(gradient.indices):
+    if not isinstance(gradient, tf.IndexedSlices) or _are_distinct(gradient.indices):
         return gradient
     rows, place = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, place, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def _is_joined(indices) -> bool:
-    """Whether indices may repeat: in a graph, unless they are those of a single lookup."""
-    return tf.executing_eagerly() or indices.op.type != "Reshape"
+# What TensorFlow does to the ids of a lookup on their way to its gradient, on one machine and to each shard of a table, and
+# which input the ids are. All of it keeps distinct ids distinct: so a mark of what goes in holds for what comes out.
+_KEEP_DISTINCT = dict(Reshape=0, Identity=0, Cast=0, DynamicPartition=0, FloorMod=0, Sub=0, Select=1, SelectV2=1)
+
+
+def _are_distinct(indices) -> bool:
+    """Whether row numbers are known not to repeat: in a graph, if they come from one marked lookup."""
+    if tf.executing_eagerly():
+        return False
+    operation = indices.op
+    while not operation.name.rpartition("/")[2].startswith(DISTINCT):
+        if operation.type not in _KEEP_DISTINCT:
+            return False
+        operation = operation.inputs[_KEEP_DISTINCT[operation.type]].op
+    return True
 
 
 class _RowsInUse:
