@@ -1,13 +1,14 @@
 """The log of everything that was shown, clicked or not, in the ids of a data set."""
 import dataclasses
 import functools
-import os
 
 import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import file_sets
 from clrec_tf.data import logs
+from clrec_tf.data import tables
 from clrec_tf.data import times
 from clrec_tf.data.splits import Clicks
 from clrec_tf.errors import DataError
@@ -71,15 +72,18 @@ def _narrowed(rows: pl.DataFrame, steps: dict) -> tuple[pl.DataFrame, dict[str, 
 def _read(settings):
     """The log of what was shown."""
     path = settings.impressions
-    if not os.path.exists(path):
+    if not file_sets.exists(path):
         raise UserError(f"--impressions={path} does not exist: give the log of what was shown")
     if not settings.timestamp_column:
         raise UserError(f"--impressions={path} needs time stamps, to know what a user had clicked before: give "
                         "--timestamp_column")
-    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="",
-                                feature_columns=(), multi_feature_columns=())
+    own_header = settings.columns and settings.user_column in tables.open_table(path, delimiter=settings.delimiter).columns
+    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="", order_column="",
+                                feature_columns=(), multi_feature_columns=(),
+                                columns=() if own_header else settings.columns)
     try:
         source = logs.open_log(plain)
-    except UserError as error:  # whose remedy for logs without time stamps is none here
-        raise UserError(f"--impressions: {str(error).split(', or --timestamp_column=')[0]}") from error
+    except UserError as error:  # whose remedies for logs without time stamps or of another format are none here
+        text = str(error).split(", or --timestamp_column=")[0].replace("give --format=lists", "give a row per item shown")
+        raise UserError(f"--impressions: {text}") from error
     return logs.read_log(source, plain)
