@@ -52,7 +52,8 @@ def open_files(path: str, settings: PrepareConfig) -> dict:
 def check_edition(path: str, settings: PrepareConfig, own: str, other: str, instead: str) -> None:
     """`UserError` where the first review lacks the entry `own` and has the `other` one, of another format."""
     first = next(iter(headers.peek(path, settings.encoding, 1)), "")
-    if f'"{own}"' not in first and f'"{other}"' in first:
+    has = lambda name: f'"{name}"' in first or name in first.split(",")
+    if not has(own) and has(other):
         raise UserError(f"{path} has reviews of another edition, with {other!r} and not {own!r}: give --format={instead}")
 
 
@@ -64,9 +65,10 @@ def open_2023(path: str, settings: PrepareConfig) -> dict:
     check_edition(path, settings, "user_id", "reviewerID", "amazon")
     table = tables.open_table(path, reading=tables.reading_of(settings))
     missing = [name for name in ("user_id", "timestamp") if name not in table.columns]
-    products = [name for name in ("parent_asin", "asin") if name in table.columns]
+    wanted = (settings.item_column,) if settings.item_column.endswith("asin") else ("parent_asin", "asin")
+    products = [name for name in wanted if name in table.columns]
     if missing or not products:
-        raise UserError(f"{path} has no column {(missing or ['parent_asin'])[0]!r}: --format=amazon2023 has user_id, "
+        raise UserError(f"{path} has no column {(missing or wanted)[0]!r}: --format=amazon2023 has user_id, "
                         f"parent_asin and timestamp, the file {', '.join(table.columns)}; give --format=columns and name "
                         "its columns")
     clicks = table.without_blank_lines().select(

@@ -17,7 +17,7 @@ _NULLS = "--null_values says which words mean that an id is missing"
 # Reason -> what to do about it beside correcting the rows.
 REASONS = {
     "": "", "more fields than columns": "check --delimiter and --quote", "the header again": "",
-    "missing user id": _NULLS, "missing item id": _NULLS,
+    "missing user id": f"choose another --user_column; {_NULLS}", "missing item id": _NULLS,
     "line break in an id": "check --quote",
     f"item id of over {ids.MAX_ID_LENGTH} characters or with a zero byte": "check --item_column and --delimiter",
     "negative id": "--id_type=string takes such ids as text",

@@ -54,6 +54,10 @@ class Content:
         """What Polars reads: the path, or the bytes."""
         return self.path if self.data is None else self.data
 
+    def is_empty(self) -> bool:
+        """Whether there is not one byte."""
+        return not (os.path.getsize(self.path) if self.data is None else self.data)
+
     @contextlib.contextmanager
     def view(self) -> Iterator[Union[bytes, mmap.mmap]]:
         """The bytes, mapped into memory where they are on disk."""

@@ -67,7 +67,7 @@ def digest(value: str) -> str:
 
 def _several(value: str) -> list[Part]:
     """Files of a pattern, or of names and patterns separated by commas, each of which must exist."""
-    found = []
+    found, seen = [], set()
     for name in [value] if "," not in value else [name.strip() for name in value.split(",") if name.strip()]:
         if os.path.exists(name):
             paths = [name]
@@ -80,6 +80,10 @@ def _several(value: str) -> list[Part]:
             return []
         for path in paths:
             found += _parts(path) if os.path.isdir(path) else [Part(path, _partition(os.path.dirname(path)))]
+    for part in found:
+        if os.path.realpath(part.path) in seen:
+            raise UserError(f"{value} names {part.path} twice: name each file once")
+        seen.add(os.path.realpath(part.path))
     return found
 
 
@@ -87,6 +91,8 @@ def _parts(folder: str) -> list[Part]:
     """All files below a folder that Spark or a person would take for data."""
     found = []
     for place, folders, names in os.walk(folder):
+        if "_delta_log" in folders:
+            raise UserError(f"{place} is a Delta table, some of whose files may be deleted rows: write its rows as Parquet")
         folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
         found += [Part(os.path.join(place, name), _partition(place))
                   for name in sorted(names) if not name.startswith(_HIDDEN)]

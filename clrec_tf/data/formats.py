@@ -22,7 +22,7 @@ _OPTIONAL = ("timestamp", "event", "dwell", "order")
 def open_taobao(settings: PrepareConfig) -> Source:
     """UserBehavior.csv."""
     names = ("user", "item", "category", "behavior", "timestamp")
-    log_source.refuse_names(settings, names)
+    log_source.refuse_names(settings, user="user", item="item", timestamp="timestamp", event="behavior")
     table = log_source.open_fixed(settings.input, names, tables.delimiters.plain(settings.delimiter) or ",", settings)
     columns = {"user": "user", "item": "item", "timestamp": "timestamp", "event": "behavior", "f:category": "category"}
     return Source(table, log_source.select(table, **columns), {"category": False}, ("category",))
@@ -31,7 +31,7 @@ def open_taobao(settings: PrepareConfig) -> Source:
 def open_movielens(settings: PrepareConfig) -> Source:
     """ratings.dat or u.data, with movies.dat or u.item beside it."""
     names = ("user", "item", "rating", "timestamp")
-    log_source.refuse_names(settings, names)
+    log_source.refuse_names(settings, user="user", item="item", timestamp="timestamp")
     path = log_source.find_file(settings, ("ratings.dat", "u.data", "ratings.dat.gz", "u.data.gz"), ("ratings.csv",))
     folder = os.path.dirname(path)
     old = os.path.basename(path).startswith("u.data")
@@ -46,13 +46,13 @@ def open_movielens(settings: PrepareConfig) -> Source:
 
 def open_amazon(settings: PrepareConfig) -> Source:
     """Reviews of 2014 and 2018, and their products."""
-    log_source.refuse_names(settings, ("reviewerID", "asin", "unixReviewTime"))
+    log_source.refuse_names(settings, user="reviewerID", item="asin", timestamp="unixReviewTime")
     return Source(**amazon.open_files(log_source.find_file(settings, ("_5.json", "_5.json.gz")), settings))
 
 
 def open_amazon2023(settings: PrepareConfig) -> Source:
     """Reviews of 2023, and their products."""
-    log_source.refuse_names(settings, ("user_id", "parent_asin", "asin", "timestamp"))
+    log_source.refuse_names(settings, user="user_id", item="parent_asin asin", timestamp="timestamp")
     return Source(**amazon.open_2023(log_source.find_file(settings, (".jsonl", ".jsonl.gz")), settings))
 
 
@@ -74,7 +74,7 @@ def open_columns(settings: PrepareConfig) -> Source:
     table = open_named(settings)
     wanted = {"user": settings.user_column, "item": settings.item_column} | _optional(settings)
     log_source.require_columns(table, {f"{key}_column": name for key, name in wanted.items()}, settings)
-    wanted |= {"title": settings.title_column} if settings.title_column in table.columns else {}
+    wanted |= {"title": settings.title_column} if settings.title_column in table.columns and settings.title_column else {}
     others = tuple(name for name in table.columns if name not in wanted.values())
     features = {name: several for name, several in item_features.declared(settings).items() if name in table.columns}
     header = _checked_header(table, settings)
@@ -129,12 +129,16 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
         head = table.rows.select(set(wanted.values())).head(headers.SAMPLE).collect()
     items = head[settings.item_column].drop_nulls()
     lists = [text for text in items if values.parsed_list(text.strip()) is not None]
+    users, ids = head[settings.user_column].to_list(), items.to_list()
+    if len(set(users)) == len(users) > 1:  # then a user has one click, or a list of them
+        lists = lists or next(([text for text in ids if mark in text.strip()] for mark in (",", "|", ";", " ")
+                               if all(mark in text.strip() for text in ids)), [])
     if lists and len(lists) == len(items):
         raise UserError(f"{table.path}: column {settings.item_column!r} holds lists of items, such as {lists[0][:80]!r}: "
-                        "give --format=lists")
+                        "give --format=lists (and --multi_separator)")
     if table.first_line == 1:
         return ()
-    headers.doubt(table.columns, wanted, {name: head[name].to_list() for name in wanted.values()}, table.path)
+    headers.doubt(table.columns, list(wanted.values()), head.to_dicts(), table.path)
     return settings.user_column, settings.item_column
 
 

@@ -10,9 +10,10 @@ from clrec_tf.errors import UserError
 
 SAMPLE = 1000  # lines by which a form is judged
 _WHO = "user|session|visitor|customer|client|member|reviewer|account|author|reader|viewer|buyer|u|uid|sid"
-_WHAT = "item|product|movie|asin|sku|article|book|song|track|artist|video|news|poi|business|goods|content|i|iid"
-_USER = re.compile(f"(?:{_WHO})s?(?:_?id|_?idx|_?no|_?code|_?index)?", re.I)
-_ITEM = re.compile(f"(?:{_WHAT}|parent_?asin)s?(?:_?id|_?idx|_?no|_?code|_?index)?", re.I)
+_WHAT = ("item|product|movie|asin|sku|article|book|song|track|artist|video|news|poi|business|goods|content|history|"
+         "sequence|click|interaction|i|iid")
+_USER = re.compile(f"(?:{_WHO})s?(?:_?ids?|_?idx|_?no|_?code|_?index)?", re.I)
+_ITEM = re.compile(f"(?:{_WHAT}|parent_?asin)s?(?:_?ids?|_?idx|_?no|_?code|_?index)?", re.I)
 # Without plain words such as `movie`, which may be titles.
 _ITEM_ID = re.compile(r"id|iid|item|asin|parent_?asin|sku|(?:item|product|movie|article|book|song|track|video|news|goods|"
                       r"content|business|poi|artist|recipe|game|anime|restaurant)_?(?:id|idx|no|code)", re.I)
@@ -76,19 +77,20 @@ def item_id_column(columns: Sequence[str], named: str, log_column: str, path: st
     raise UserError(f"--item_features={path}: {why}")
 
 
-def doubt(columns: Sequence[str], wanted: dict[str, str], values: dict[str, list], path: str) -> None:
+def doubt(columns: Sequence[str], wanted: Sequence[str], rows: Sequence[dict[str, str]], path: str) -> None:
     """`UserError` where the header of a text file looks like a row.
 
     Args:
       columns: as the first line has them.
-      wanted: flag -> column that it names, of those that the file has.
-      values: column -> values below it, of those wanted.
+      wanted: those that flags name.
+      rows: wanted column -> value, of the first rows below it.
       path: of the file.
     """
-    named = [name for name in wanted.values() if is_number(name)]
+    named = [name for name in wanted if is_number(name)]
     counted = list(columns) == [str(number) for number in range(len(columns))]  # how pandas names columns
-    again = next((name for name in wanted.values() if name in values.get(name, ())
-                  and not all(other in values.get(other, ()) for other in wanted.values())), None)
+    # A row with all names is the header again, as where files are put behind one another.
+    again = next((name for row in rows for name in wanted if row[name] == name
+                  and any(row[other] != other for other in wanted)), None)
     if (named and not counted) or again:
         why = f"{named[0]!r} is a number" if named and not counted else f"{again!r} is a value below it, too"
         raise UserError(f"{path}: the first line, {','.join(columns)[:100]!r}, looks like a row and no header, since {why}. "

@@ -181,7 +181,7 @@ def read_item_file(settings: PrepareConfig) -> ItemTable:
     item = headers.item_id_column(table.columns, settings.item_features_id, settings.item_column, path)
     others = [name for name in table.columns if name != item]
     features = {name: several for name, several in wanted.items() if name in others}
-    title = settings.title_column if settings.title_column in others else None
+    title = settings.title_column if settings.title_column and settings.title_column in others else None
     unused = [name for name in others if name not in features and name != title]
     if unused:
         logging.info("%s: columns not used: %s (--feature_columns, --multi_feature_columns)", path, ", ".join(unused))

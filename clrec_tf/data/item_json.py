@@ -57,7 +57,14 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
     if settings.title_column in found:
         columns["title"] = pl.Series([_text(row.get(settings.title_column), nulls) for _, row in items], dtype=pl.String)
     for name, several in features.items():
-        lists = [_texts(row.get(name), separator if several else None, nulls) for _, row in items]
+        entries = [row.get(name) for _, row in items]
+        if several and all(entry is None or isinstance(entry, str) for entry in entries):
+            text = pl.Series(entries, dtype=pl.String)
+            columns[f"f:{name}"] = values.several(text, separator, nulls, f"{path}: entry {name!r}")
+            continue
+        split = lambda entry: entry.split(separator) if several and isinstance(entry, str) else [entry]
+        lists = [[text for one in (entry if isinstance(entry, list) else split(entry))
+                  if (text := _text(one, nulls)) is not None] for entry in entries]
         columns[f"f:{name}"] = pl.Series(lists, dtype=pl.List(pl.String)) if several else pl.Series(
             [one[0] if one else None for one in lists], dtype=pl.String)
     return pl.DataFrame(columns), features, (name for name in found if name != settings.title_column)
@@ -67,11 +74,3 @@ def _text(value, nulls: Sequence[str]) -> Optional[str]:
     """One value as stripped text; None where it is missing."""
     text = None if value is None or value != value else str(value).strip()
     return None if text is None or text in ("", *nulls) else text
-
-
-def _texts(value, separator: Optional[str], nulls: Sequence[str]) -> list[str]:
-    """The values of an entry; `separator` None: text is one value."""
-    parts = value if isinstance(value, list) else [value]
-    if isinstance(value, str) and separator:
-        parts = values.parsed_list(value.strip()) or value.split(separator)
-    return [text for part in parts if (text := _text(part, nulls)) is not None]

@@ -81,9 +81,9 @@ def as_columns(line: str) -> str:
     delimiter = "" if mark in "\t,;" else f" --delimiter='{mark}'"
     if any(map(headers.is_number, fields)):
         known = {2: "user,item", 3: "user,item,time", 4: "user,item,rating,time"}
-        names = known.get(len(fields)) or ",".join(f"c{number}" for number in range(1, len(fields) + 1))
-        return (f"read it with --format=columns{delimiter} --columns={names} (its columns' names from left to right) and "
-                "--user_column, --item_column, --timestamp_column")
+        names = known.get(len(fields)) or ",".join(["user", "item", *(f"c{n}" for n in range(3, len(fields))), "time"])
+        return (f"read it with --format=columns{delimiter} --columns={names} (its columns' names from left to right) "
+                f"--user_column=user --item_column=item --timestamp_column={'time' if 'time' in names else ''}")
     guess = [next((name for name in fields if pattern.fullmatch(name)), "…") for pattern in headers.COLUMNS]
     return (f"read it with --format=columns{delimiter} --user_column={guess[0]} --item_column={guess[1]} "
             f"--timestamp_column={guess[2]}")
@@ -140,14 +140,19 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
         raise UserError(f"{table.path} has no column {name!r}: give --{flag} as one of {listed}{optional}{quoted}{alone}")
 
 
-def refuse_names(settings: PrepareConfig, columns: Sequence[str]):
-    """`UserError` where a flag names a column, and the format has other ones or none.
+def refuse_names(settings: PrepareConfig, **columns: str):
+    """`UserError` where a flag names a column, and the format takes another one or has none.
 
     Those of an impression log are named by the same flags, so that nothing can be said with --impressions.
+
+    Args:
+      settings: of the command.
+      columns: "user", "item" and so on -> the format's own column, or several separated by spaces.
     """
-    for flag in ("user_column", "item_column", "timestamp_column", "event_column", "order_column"):
+    for key in ("user", "item", "timestamp", "event", "order"):
+        flag, own = f"{key}_column", columns.get(key, "")
         name = getattr(settings, flag)
-        if name and name != getattr(PrepareConfig, flag) and name not in columns and not settings.impressions:
-            has = f"has the columns {', '.join(columns)}" if columns else "has no named columns"
+        if name and name != getattr(PrepareConfig, flag) and name not in own.split() and not settings.impressions:
+            has = f"takes the column {own}" if own else "has no such column"
             raise UserError(f"--{flag}={name}: --format={settings.format} {has}; leave the flag out, or use "
                             "--format=columns")

@@ -65,7 +65,13 @@ def open_log(settings: PrepareConfig) -> Source:
     if settings.dwell_column and settings.format not in ("columns", "recbole", "lists"):
         raise UserError(f"--dwell_column={settings.dwell_column}: --format={settings.format} has no dwell times; "
                         "leave it out, or use --format=columns")
-    return FORMATS[settings.format](settings)
+    for flag in ("user_column", "item_column"):
+        if not getattr(settings, flag):
+            raise UserError(f"--{flag} is empty: name the column")
+    source = FORMATS[settings.format](settings)
+    if settings.timestamp_column:
+        return source
+    return dataclasses.replace(source, clicks=source.clicks.drop("timestamp", strict=False))
 
 
 def read_log(source: Source, settings: PrepareConfig) -> Log:
@@ -125,7 +131,12 @@ def _text_ids(frame: pl.DataFrame, source: Source, settings: PrepareConfig) -> s
     if settings.id_type == "string":
         return ""
     odd = ~frame.select(ids.is_integer(pl.col("item")))["item"]
-    if not odd.any() or odd.all():
+    if not odd.any():
+        return ""
+    if odd.all():
+        if frame["item"].str.contains(r"^-?[0-9]+$").all():
+            logging.info("%s: item ids such as %s are kept as text: integers are those from 0 to 10^18 - 1, without "
+                         "zeros in front", source.table.path, frame["item"][0])
         return ""
     found = frame.filter(odd)
     distinct, total = found["item"].n_unique(), frame["item"].n_unique()

@@ -24,7 +24,7 @@ def open_sequence(settings: PrepareConfig) -> Source:
     Raises:
       UserError: the lines have other fields.
     """
-    log_source.refuse_names(settings, ())
+    log_source.refuse_names(settings)
     lines, rows, mark, header = _sample(settings)
     path = settings.input
     body = rows[header:]
@@ -53,7 +53,7 @@ def open_per_user(settings: PrepareConfig) -> Source:
     Raises:
       UserError: the lines are evidently clicks.
     """
-    log_source.refuse_names(settings, ())
+    log_source.refuse_names(settings)
     lines, rows, mark, header = _sample(settings)
     path, body = settings.input, rows[header:]
     lengths = Counter(map(len, body))
@@ -89,7 +89,7 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
     lists = [name for name, dtype in schema.items() if isinstance(dtype, (pl.List, pl.Array))]
     with tables.readable(table.path):
         head = clicks.head(headers.SAMPLE).collect()
-        texts = [name for name, dtype in schema.items() if dtype == pl.String and name not in (ROW, EXTRA, "user")
+        texts = [name for name, dtype in schema.items() if dtype == pl.String and name not in (ROW, EXTRA, "user", "title")
                  and _are_lists(head[name], separator, name == "item")]
         if "item" not in (*lists, *texts):
             example = head["item"][0] if len(head) else ""
@@ -108,12 +108,13 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
 
 
 def _are_lists(column: pl.Series, separator: str, loose: bool) -> bool:
-    """Whether text is lists: in brackets, or of items also between separators."""
+    """Whether text is lists, in brackets or between separators; `loose`: also between spaces."""
     present = [text.strip() for text in column.drop_nulls()]
     if not present:
         return False
     brackets = [text[:1] in "[({" and text[-1:] in "])}" for text in present]
-    return all(brackets) or loose and any(mark in text for text in present for mark in (separator, ",", "|", " "))
+    marks = (separator, ",", "|", ";") + ((" ",) if loose else ())  # a date and time has a space, too
+    return all(brackets) or any(mark in text for text in present for mark in marks)
 
 
 def _sample(settings: PrepareConfig) -> tuple[list[str], list[list[str]], str, bool]:

@@ -9,6 +9,7 @@ import polars as pl
 from clrec_tf.data import contents
 from clrec_tf.data import delimiters
 from clrec_tf.data import file_sets
+from clrec_tf.data import headers
 from clrec_tf.data import json_tables
 from clrec_tf.data import quotes
 from clrec_tf.data import texts
@@ -142,8 +143,11 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
       UserError: no such file; DataError: a file is damaged, swallows rows, or has a column name twice.
     """
     parts, partition = [], ()
-    for file in file_sets.find(path):
+    files = file_sets.find(path)
+    for file in files:
         content = contents.open_content(file.path)
+        if len(files) > 1 and content.is_empty():  # as Spark writes of an empty partition
+            continue
         if content.kind != contents.TEXT:
             part = _typed(content)
         else:
@@ -155,6 +159,8 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
             part, rows=part.rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in more),
             columns=(*part.columns, *(name for name, _ in more))))
         partition = tuple(name for name, _ in more)
+    if not parts:
+        raise DataError(f"{path} holds nothing but empty files: give the files of the log")
     return Table(path, _joined(path, parts).with_row_index(ROW), parts[0].columns, tuple(parts), partition)
 
 
@@ -201,6 +207,15 @@ def _scan(source, columns: Sequence[str], delimiter: str, quoted: bool, skip: in
                        schema=schema, missing_columns="insert", truncate_ragged_lines=True, glob=False)
 
 
+def _names(header: str, mark: str, quoted: bool, path: str) -> list[str]:
+    """The columns of a header line."""
+    try:
+        fields = next(csv.reader([header], delimiter=mark, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE), [])
+    except csv.Error as error:
+        raise DataError(f"{path}, line 1 is no header ({error}): {header[:80]!r}; correct it") from error
+    return [name.strip() for name in fields]
+
+
 def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip_header: bool,
                reading: Reading) -> TablePart:
     header, path = text.first_line(), text.path
@@ -213,12 +228,11 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
             data, mark = delimiters.as_one_byte(view, delimiter, path)
     if columns is None:
         skip_header = True
-        quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-        columns = [name.strip() for name in next(csv.reader([header.replace(delimiter, mark)], delimiter=mark,
-                                                            quoting=quoting), [])]
+        columns = _names(header.replace(delimiter, mark).replace("\r", ""), mark, quoted, path)
     repeated = sorted({name for name in columns if list(columns).count(name) > 1})
     if repeated:
-        raise DataError(f"{path}: column {repeated[0]!r} stands twice in the header: rename one")
+        hint = f"; {headers.remedy(len(columns))}" if any(map(headers.is_number, columns)) else ""
+        raise DataError(f"{path}: column {repeated[0]!r} stands twice in the header: rename one{hint}")
     records = quotes.Records()
     with readable(path):
         if quoted:

@@ -56,7 +56,8 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
     head = clicks.select(column).drop_nulls().head(1000).collect()["timestamp"].to_list()
     if sum(map(_is_number, head)) >= sum(bool(re.match(_DATE, text)) for text in head):
         return pl.coalesce(column.cast(pl.Int64, strict=False), _floor(column.cast(pl.Float64, strict=False))), True
-    _check_order(head, path)
+    if pattern := _order(head, path):
+        return _formatted(column, pattern, shift), False
     _note_unit(settings)
     day = column.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})", "${1}-${2}-${3}").str.replace(r"^([0-9-]+)[Tt_]", "${1} ")
     day = day.str.replace(r"(:\d{2}|\d{6}),(\d+)", "${1}.${2}").str.strip_chars()
@@ -82,15 +83,23 @@ def _formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
         raise UserError(f"--timestamp_format={pattern}: no pattern of date and time such as '%d/%m/%Y %H:%M'") from error
 
 
-def _check_order(head: list[str], path: str) -> None:
-    """`UserError` where dates begin with a day or a month and nobody says which."""
+def _order(head: list[str], path: str) -> str:
+    """The pattern of dates that begin with a day or a month, told from the numbers above 12; "" of others.
+
+    Raises:
+      UserError: nothing says which it is.
+    """
     odd = [text for text in head if re.match(_AMBIGUOUS, text)]
     if len(odd) * 2 <= len(head):
-        return
+        return ""
     mark = re.match(_AMBIGUOUS, odd[0])[1]
     year = "%Y" if re.match(rf"^\d+{re.escape(mark)}\d+{re.escape(mark)}\d{{4}}", odd[0]) else "%y"
     rest = "" if ":" not in odd[0] else " %H:%M:%S" if odd[0].count(":") > 1 else " %H:%M"
     forms = [f"'{first}{mark}{second}{mark}{year}{rest}'" for first, second in (("%d", "%m"), ("%m", "%d"))]
+    late = [any(int(re.split(r"\D", text)[place]) > 12 for text in odd) for place in (0, 1)]
+    if late[0] != late[1]:
+        logging.info("%s: time stamps such as %s are read as %s", path, odd[0], forms[late[1]])
+        return forms[late[1]].strip("'")
     raise UserError(f"{path}: the time stamps, such as {odd[0]!r}, may begin with the day or with the month: give "
                     f"--timestamp_format={forms[0]} or {forms[1]}")
 

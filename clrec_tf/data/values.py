@@ -1,6 +1,7 @@
 """Single values of a log: white space, words for what is missing, whole numbers written as fractions, lists as text."""
 import ast
 import json
+import re
 from typing import Optional, Sequence
 
 from absl import logging
@@ -9,8 +10,9 @@ import polars as pl
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
-_SPACE = " \t\r\n\v\f\u00a0\ufeff"  # also the space that does not break, and a stray byte order mark
+_SPACE = " \t\r\n\v\f\u00a0\u200b\ufeff"  # also spaces that do not break or have no width
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _WHOLE, _FRACTION = r"^-?[0-9]+\.0*$", r"^-?[0-9]+\.[0-9]*$"
 LARGEST_EXACT = 2**53  # above, a column of 64-bit floats does not hold every whole number
 
@@ -37,7 +39,7 @@ def texts(column: pl.Series, nulls: Sequence[str]) -> pl.Series:
 
 def check_exact(column: pl.Series, name: str, path: str) -> None:
     """`DataError` where ids are floats too large to be exact, so that different ids may have become one."""
-    if column.dtype.is_float() and (column.abs() >= LARGEST_EXACT).any():
+    if column.dtype.is_float() and (column.fill_nan(None).abs() >= LARGEST_EXACT).any():
         raise DataError(f"{path}: column {name!r} holds ids from 2^53 on as floats, which does not tell them apart: write "
                         "it as integers or text")
 
@@ -61,6 +63,8 @@ def parsed_list(value: str) -> Optional[list[str]]:
     """The elements of text that is a list of texts or numbers as JSON, Python or NumPy write it; None of other text."""
     if len(value) < 2 or _BRACKETS.get(value[0]) != value[-1]:
         return None
+    if words := _numpy_texts(value[1:-1]):
+        return words
     for read in (json.loads, ast.literal_eval):
         try:
             found = read(value)
@@ -73,8 +77,14 @@ def parsed_list(value: str) -> Optional[list[str]]:
     return _numpy_list(value[1:-1].split()) if value[0] == "[" else None
 
 
+def _numpy_texts(inner: str) -> list[str]:
+    """NumPy writes texts without commas, which Python would take for one text: ['a' 'b']."""
+    found = re.findall(_QUOTED, inner) if "," not in re.sub(_QUOTED, "", inner) else []
+    return [one[1:-1] for one in found] if len(found) > 1 and not re.sub(_QUOTED, "", inner).strip() else []
+
+
 def _numpy_list(words: list[str]) -> Optional[list[str]]:
-    """NumPy writes no commas: ['a' 'b'] and [1 2]; the former is one Python text, so this is reached for numbers."""
+    """NumPy writes numbers without commas: [1 2]."""
     try:
         return [word.rstrip(".") for word in words if float(word) == float(word)]
     except ValueError:
