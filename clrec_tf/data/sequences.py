@@ -15,7 +15,7 @@ from clrec_tf.data.tables import Table
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
-_PAIR = r"^\s*(\S+)(?:\s+(\S+))?(?:\s+(\S.*))?$"
+_PAIR = r"^\s*(\S+)(?:\s+(\S+))?(?:\s+(\S.*?))?\s*$"
 
 
 def open_sequence(settings: PrepareConfig) -> Source:
