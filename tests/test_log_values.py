@@ -113,7 +113,7 @@ def test_items_that_match_nothing_or_little(tmp_path, caplog):
 @pytest.mark.parametrize("header, message", [
     (",category", "of its columns '', category, none could be the item's id: give --item_features_id"),
     ("Unnamed: 0,category", "none could be the item's id"), ("name,category", "none could be"),
-    ("item_id,asin,category", "several could be"), ("i0,7", "its first line looks like a row and no header")])
+    ("movie_id,asin,category", "several could be"), ("i0,7", "its first line looks like a row and no header")])
 def test_the_column_of_ids_must_be_evident(tmp_path, header, message):
     log = written(tmp_path, "l.csv", text())
     rows = "".join(f"i{n}{',y' if header.count(',') > 1 else ''},c\n" for n in range(11))

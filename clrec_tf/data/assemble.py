@@ -153,7 +153,9 @@ def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
         raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of "
                         f"{where}: choose from {', '.join(columns) or 'none, since there are no other columns'}")
     if settings.title_column not in ("", PrepareConfig.title_column) and "title" not in items.columns:
-        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features")
+        columns = sorted({name for table in (log, *item_tables) for name in table.columns})
+        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features: choose from "
+                        f"{', '.join(columns) or 'none, since there are no other columns'}")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
 
 

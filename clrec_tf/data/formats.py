@@ -6,6 +6,7 @@ import polars as pl
 
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import amazon
+from clrec_tf.data import delimiters
 from clrec_tf.data import headers
 from clrec_tf.data import item_features
 from clrec_tf.data import log_source
@@ -23,7 +24,7 @@ def open_taobao(settings: PrepareConfig) -> Source:
     """UserBehavior.csv."""
     names = ("user", "item", "category", "behavior", "timestamp")
     log_source.refuse_names(settings, user="user", item="item", timestamp="timestamp", event="behavior")
-    table = log_source.open_fixed(settings.input, names, tables.delimiters.plain(settings.delimiter) or ",", settings)
+    table = log_source.open_fixed(settings.input, names, delimiters.plain(settings.delimiter) or ",", settings)
     columns = {"user": "user", "item": "item", "timestamp": "timestamp", "event": "behavior", "f:category": "category"}
     return Source(table, log_source.select(table, **columns), {"category": False}, ("category",))
 
@@ -35,7 +36,7 @@ def open_movielens(settings: PrepareConfig) -> Source:
     path = log_source.find_file(settings, ("ratings.dat", "u.data", "ratings.dat.gz", "u.data.gz"), ("ratings.csv",))
     folder = os.path.dirname(path)
     old = os.path.basename(path).startswith("u.data")
-    delimiter = tables.delimiters.plain(settings.delimiter) or ("\t" if old else "::")
+    delimiter = delimiters.plain(settings.delimiter) or ("\t" if old else "::")
     table = log_source.open_fixed(path, names, delimiter, settings, quoted=False)
     movies = os.path.join(folder, "u.item" if old else "movies.dat")
     items = item_features.movielens_items(movies, settings) if os.path.exists(movies) else None

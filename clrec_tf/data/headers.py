@@ -68,12 +68,13 @@ def item_id_column(columns: Sequence[str], named: str, log_column: str, path: st
     if log_column in columns:
         return log_column
     known = [name for name in columns if _ITEM_ID.fullmatch(name.strip())]
+    known = [name for name in known if name.strip().lower().startswith("item")] or known  # the plainest name
     if len(known) == 1:
         return known[0]
     numbers = [name for name in columns if is_number(name)]
     why = (f"its first line looks like a row and no header ({listed}): put a line with the columns' names above it"
            if numbers else f"of its columns {listed}, {'several' if known else 'none'} could be the item's id: give "
-           "--item_features_id")
+           "--item_features_id, or if the file has no header put a line of names above it")
     raise UserError(f"--item_features={path}: {why}")
 
 

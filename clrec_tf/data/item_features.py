@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import delimiters
 from clrec_tf.data import file_sets
 from clrec_tf.data import headers
 from clrec_tf.data import item_json
@@ -173,7 +174,7 @@ def read_item_file(settings: PrepareConfig) -> ItemTable:
       UserError, DataError: file missing or damaged, ids missing, repeated or in no evident column.
     """
     path, wanted = settings.item_features, declared(settings)
-    separator = tables.delimiters.plain(settings.multi_separator, "multi_separator")
+    separator = delimiters.plain(settings.multi_separator, "multi_separator")
     if item_json.is_object(path):
         return _checked(path, *item_json.read(path, wanted, separator, settings))
     # --delimiter and --columns belong to --input.

@@ -34,7 +34,7 @@ def as_lines(text: Text) -> Text:
         except ValueError as error:
             raise DataError(f"{text.path} is not JSON ({error}): restore or correct the file") from error
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    return Text(Content(text.path, contents.TEXT, data), text.encoding)
+    return Text(Content(text.path, contents.TEXT, data), text.encoding, len(rows))
 
 
 def columns(text: Text) -> tuple[str, ...]:

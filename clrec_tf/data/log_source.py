@@ -6,6 +6,7 @@ from typing import Optional, Sequence
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import delimiters
 from clrec_tf.data import headers
 from clrec_tf.data import tables
 from clrec_tf.data.item_features import ItemTable
@@ -104,7 +105,7 @@ def find_file(settings: PrepareConfig, endings: tuple[str, ...], others: tuple[s
         return settings.input
     names = sorted(os.listdir(settings.input))
     for ending in endings:
-        found = [name for name in names if name.endswith(ending)]
+        found = [name for name in names if name.endswith(ending) and not name.startswith("meta_")]
         if len(found) == 1:
             return os.path.join(settings.input, found[0])
     instead = next((os.path.join(settings.input, name) for name in names if name in others), None)
@@ -124,10 +125,10 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
         if name in table.columns:
             continue
         only = table.columns[0] if len(table.columns) == 1 else ""
-        mark = next((mark for mark in tables.delimiters.LIKELY if mark in only), None)
+        mark = next((mark for mark in delimiters.LIKELY if mark in only), None)
         if mark:
             raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is one "
-                            f"column {only!r}; give --delimiter={tables.delimiters.shown(mark)}")
+                            f"column {only!r}; give --delimiter={delimiters.shown(mark)}")
         listed = ", ".join(repr(other) if other.strip() != other or not other else other for other in table.columns)
         text = table.first_line == 2 and not settings.columns
         if text and any(map(headers.is_number, table.columns)):

@@ -39,6 +39,7 @@ class Log:
       rows: rows read, the bad ones too.
       bad_rows: rows left out.
       bad_examples: a few of them, with line and reason.
+      lines: of the files below their headers, empty ones too; None of Parquet.
       text_ids: why integers among the item ids are text, with an example; "" where all are integers, or none.
     """
     clicks: pl.DataFrame
@@ -48,6 +49,7 @@ class Log:
     rows: int
     bad_rows: int
     bad_examples: tuple[str, ...]
+    lines: Optional[int] = None
     text_ids: str = ""
 
 
@@ -100,7 +102,7 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
     if "timestamp" in good.columns:
         times.check_plausible(good["timestamp"], path)
     return Log(good.drop(ROW), source.features, source.columns, source.items, len(frame), len(frame) - len(good), examples,
-               text_ids)
+               table.lines, text_ids)
 
 
 def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, bool]:
@@ -108,8 +110,11 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
     clicks, of_a_unit = source.clicks, False
     schema, nulls = clicks.collect_schema(), settings.null_values
     names, path = schema.names(), source.table.path
-    for name in ("user", "item"):
-        if schema[name].is_float():
+    for name in (name for name in names if not name.startswith("f:")):
+        if schema[name].is_nested():
+            raise UserError(f"{path}: what is to be the {name} holds {'lists' if schema[name] == pl.List else 'records'} "
+                            f"({schema[name]}): name a column of single values")
+        if name in ("user", "item") and schema[name].is_float():
             values.check_exact(clicks.select(name).collect()[name], name, path)
     texts = [name for name in names if name in ("user", "item", "event", "title")
              or schema[name] == pl.String and name not in (ROW, EXTRA)]

@@ -4,6 +4,7 @@ from collections import Counter
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import delimiters
 from clrec_tf.data import headers
 from clrec_tf.data import log_source
 from clrec_tf.data import tables
@@ -120,7 +121,7 @@ def _are_lists(column: pl.Series, separator: str, loose: bool) -> bool:
 def _sample(settings: PrepareConfig) -> tuple[list[str], list[list[str]], str, bool]:
     """First lines, their fields, the delimiter, and whether the first line is a header, which is said."""
     lines = headers.peek(settings.input, settings.encoding)
-    given = tables.delimiters.plain(settings.delimiter)
+    given = delimiters.plain(settings.delimiter)
     first = lines[0] if lines else ""
     mark = given or next((mark for mark in ("\t", ",") if mark in first), " ")
     rows = [line.split() if mark == " " else [field.strip() for field in line.split(mark)] for line in lines]
@@ -134,7 +135,7 @@ def _check_cut(path: str, rows: list[list[str]], lines: list[str], mark: str) ->
     """`UserError` where the delimiter separates nothing."""
     if rows and len(rows[0]) == 1:
         other = next((other for other in ("::", ";", "|", ":", ",", "\t", " ") if other in lines[0]), None)
-        remedy = f"give --delimiter={tables.delimiters.shown(other)}" if other else "each line must have a user and an item"
+        remedy = f"give --delimiter={delimiters.shown(other)}" if other else "each line must have a user and an item"
         raise UserError(f"{path}: its first line, {lines[0][:100]!r}, is one field, cut at {mark!r}: {remedy}")
 
 
@@ -144,7 +145,7 @@ def _check_inner(path: str, rows: list[list[str]], lines: list[str], mark: str) 
         return
     inner = next((other for other in (",", "|", ";", " ") if other != mark and all(other in row[1] for row in rows)), None)
     if inner and len({row[0] for row in rows}) == len(rows):
-        delimiter = "" if mark in "\t," else f" --delimiter={tables.delimiters.shown(mark)}"
+        delimiter = "" if mark in "\t," else f" --delimiter={delimiters.shown(mark)}"
         raise UserError(f"{path}: each line, such as {lines[0][:100]!r}, is a user and a list of items: give --format=lists"
                         f"{delimiter} --columns=user,item --user_column=user --item_column=item --timestamp_column= "
                         f"--multi_separator='{inner}'")

@@ -28,9 +28,11 @@ class Text:
     Attributes:
       content: on disk, or in memory where it had to be changed.
       encoding: that the file has.
+      lines: how many it has.
     """
     content: Content
     encoding: str = "utf-8"
+    lines: int = 0
 
     @property
     def path(self) -> str:
@@ -93,7 +95,14 @@ def as_text(content: Content, encoding: str = "", always: bool = True) -> Text:
             data = bytes(view).decode(found).encode()
         if b"\r" in head and b"\n" not in view[:_HEAD]:  # lines end with a carriage return alone
             data = (bytes(view) if data is None else data).replace(b"\r", b"\n")
-    return Text(content if data is None else Content(content.path, contents.TEXT, data), found.removesuffix("-sig"))
+        lines = _count_lines(view if data is None else data)
+    return Text(content if data is None else Content(content.path, contents.TEXT, data), found.removesuffix("-sig"), lines)
+
+
+def _count_lines(view) -> int:
+    """Lines, of which the last need not end."""
+    ends = sum(view[start:start + _CHUNK].count(b"\n") for start in range(0, len(view), _CHUNK))
+    return ends + (len(view) > 0 and view[len(view) - 1:] != b"\n")
 
 
 def check_utf8(view) -> None:

@@ -13,6 +13,7 @@ from clrec_tf.errors import UserError
 _SPACE = " \t\r\n\v\f\u00a0\u200b\ufeff"  # also spaces that do not break or have no width
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_SCIENTIFIC = r"^[0-9]\.[0-9]+[eE]\+?[0-9]+$"
 _WHOLE, _FRACTION = r"^-?[0-9]+\.0*$", r"^-?[0-9]+\.[0-9]*$"
 LARGEST_EXACT = 2**53  # above, a column of 64-bit floats does not hold every whole number
 
@@ -49,6 +50,10 @@ def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
     if not ids.str.contains(".", literal=True).any():
         return ids
     distinct = ids.drop_nulls().unique()
+    scientific = distinct.filter(distinct.str.contains(_SCIENTIFIC))
+    if 2 * len(scientific) > len(distinct):
+        raise DataError(f"{path}: {what} ids such as {scientific[0]} have lost their last digits: write them as integers or "
+                        "as text, not as floats")
     whole = distinct.filter(distinct.str.contains(_WHOLE))
     if not len(whole) or len(whole) < distinct.str.contains(_FRACTION).sum():
         return ids
