@@ -227,6 +227,22 @@ def test_columns_that_a_format_does_not_have(tmp_path, form, flags, message):
         read(path, format=form, **{**default, **flags})
 
 
+def test_lines_that_are_not_json_are_bad_rows(tmp_path):
+    lines = "".join(json.dumps(dict(user=f"u{u}", item=f"i{i}", time=t)) + "\n" for u, i, t in ROWS)
+    path = written(tmp_path, "l.jsonl", lines + "\n" + '{"user": "u1", "it')
+    with pytest.raises(DataError, match="1 bad of 41 rows(.|\n)*line 42: ..user.: .u1., .it .missing user id"):
+        read(path)
+    for content in (json.dumps({"user": {"0": "u0"}, "item": {"0": "a"}}), json.dumps(dict(user="u0", item=[1]), indent=1)):
+        with pytest.raises(DataError, match="is one JSON value, and not an object a line"):
+            read(written(tmp_path, "l.json", content))
+
+
+def test_records_are_no_values(tmp_path):
+    pl.DataFrame({"user": [{"id": 1}], "item": [1], "time": [1]}).write_parquet(tmp_path / "l.parquet")
+    with pytest.raises(UserError, match="the user holds records .*name a column of single values"):
+        read(tmp_path / "l.parquet")
+
+
 def test_columns_of_json_lines_are_listed(tmp_path):
     path = written(tmp_path, "l.jsonl", '{"u": 1, "item": "a", "more": {"x": 1}}\n{"u": 2, "item": "b", "time": 5}\n')
     with pytest.raises(UserError, match="no column 'user': give --user_column as one of u, item, more, time"):

@@ -127,5 +127,16 @@ def test_any_table_that_csv_writes_is_read_back(tmp_path, seed):
     assert log.clicks["title"].to_list() == [row[3] for row in rows]
 
 
+def test_parts_with_quotes_are_counted_too(tmp_path):
+    rows = WITH_TITLES.splitlines(keepends=True)
+    written(tmp_path, "log/a.csv", "".join(rows[:20]).replace(",t\n", ',"t\nt"\n', 1))
+    written(tmp_path, "log/b.csv", rows[0] + "".join(rows[20:]))
+    log = read(tmp_path / "log")
+    assert (log.rows, log.lines) == (40, 41) and log_files.sequences(log) == log_files.expected()
+    written(tmp_path, "log/b.csv", rows[0] + "".join(rows[20:]).replace(",t\n", ',"t\n', 1).replace(",t\n", ',t"\n', 2))
+    with pytest.raises(DataError, match="b.csv, line 2: a quote opens there"):
+        read(tmp_path / "log")
+
+
 def test_a_file_without_quotes_is_not_gone_through():
     assert quotes.check(b"a,b\n" * 5, b",", 2, "f", False) == quotes.Records()

@@ -125,7 +125,7 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
         if name in table.columns:
             continue
         only = table.columns[0] if len(table.columns) == 1 else ""
-        mark = next((mark for mark in delimiters.LIKELY if mark in only), None)
+        mark = delimiters.of_names(only, name)
         if mark:
             raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is one "
                             f"column {only!r}; give --delimiter={delimiters.shown(mark)}")

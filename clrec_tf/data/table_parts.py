@@ -111,6 +111,10 @@ def _names(header: str, mark: str, quoted: bool, path: str) -> list[str]:
 def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip_header: bool,
                reading: Reading) -> TablePart:
     header, path = text.first_line(), text.path
+    if not text.lines:
+        raise DataError(f"{path} is empty: it has no rows")
+    if columns is None and header.lower().startswith("sep="):
+        raise DataError(f"{path} begins with Excel's line {header!r}: delete it, and give --delimiter={header[4:]!r}")
     if columns is None and header.lstrip().startswith("{"):
         raise DataError(f"{path} is one JSON value, and not an object a line: write it so (pandas: "
                         "to_json(orient='records', lines=True))")

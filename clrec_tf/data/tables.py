@@ -56,14 +56,17 @@ class Table:
     @property
     def records(self) -> Optional[int]:
         """Rows that there must be, empty lines too; None where no quote could swallow one."""
-        counts = [part.records for part in self.parts]
-        return None if None in counts or len(counts) > 1 else counts[0]
+        if self.lines is None or all(part.records is None for part in self.parts):
+            return None
+        return sum(part.lines if part.records is None else part.records for part in self.parts)
 
     def without_blank_lines(self) -> pl.LazyFrame:
-        """The rows that have any field."""
+        """The rows that have any field; of JSON, the lines that have any text."""
+        if LINE in self.rows.collect_schema():
+            return self.rows.filter(pl.col(LINE).str.strip_chars() != "")
         first, *others = [name for name in self.columns if name not in self.partition]
         blank = pl.col(first).is_null()
-        if self.first_line and LINE not in self.rows.collect_schema():
+        if self.first_line:
             blank |= pl.col(first).str.strip_chars() == ""
         return self.rows.filter(~pl.all_horizontal(blank, *(pl.col(name).is_null() for name in others)))
 

@@ -75,7 +75,7 @@ def _formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
     zoned = "%z" in pattern or "%:z" in pattern
     try:
         pl.Series(["0"]).str.to_datetime(pattern, strict=False)
-        if zoned or any(mark in pattern for mark in ("%H", "%I", "%T", "%R")):
+        if zoned or any(mark in pattern for mark in ("%H", "%I", "%T", "%R", "%X")):
             return column.str.to_datetime(pattern, strict=False, time_unit="us", time_zone="UTC" if zoned else None
                                           ).dt.epoch("s") - (0 if zoned else shift)
         return column.str.to_date(pattern, strict=False).cast(pl.Datetime("us")).dt.epoch("s") - shift
@@ -94,7 +94,8 @@ def _order(head: list[str], path: str) -> str:
         return ""
     mark = re.match(_AMBIGUOUS, odd[0])[1]
     year = "%Y" if re.match(rf"^\d+{re.escape(mark)}\d+{re.escape(mark)}\d{{4}}", odd[0]) else "%y"
-    rest = "" if ":" not in odd[0] else " %H:%M:%S" if odd[0].count(":") > 1 else " %H:%M"
+    hour, half = ("%I", " %p") if re.search(r"[AaPp][Mm]$", odd[0].strip()) else ("%H", "")
+    rest = "" if ":" not in odd[0] else f" {hour}:%M{':%S' if odd[0].count(':') > 1 else ''}{half}"
     forms = [f"'{first}{mark}{second}{mark}{year}{rest}'" for first, second in (("%d", "%m"), ("%m", "%d"))]
     late = [any(int(re.split(r"\D", text)[place]) > 12 for text in odd) for place in (0, 1)]
     if late[0] != late[1]:
