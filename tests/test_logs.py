@@ -99,7 +99,7 @@ def test_columns_from_parquet_with_typed_columns(tmp_path):
 
 
 @pytest.mark.parametrize("row, reason", [
-    ("1,2,3,4", "more fields"), ("1,2", "time stamp"), ("1,2,noon", "time stamp"), (",2,3", "missing user id"),
+    ("1,2,3,4", "more fields"), ("1,2,3,4,5,6", "more fields"), ("1,2", "time stamp"), ("1,2,noon", "time stamp"), (",2,3", "missing user id"),
     ("1,,3", "missing item id"), ("1,-2,3", "negative id"), ("-1,2,3", "negative id"), ('1,"2\n3",3', "line break"),
     ("1,2,nan", "time stamp"), ("1,2,1e300", "time stamp")])
 def test_bad_row_is_counted_shown_and_limited(tmp_path, row, reason):
@@ -108,6 +108,13 @@ def test_bad_row_is_counted_shown_and_limited(tmp_path, row, reason):
         read(path, **COLUMNS)
     log = read(path, **COLUMNS, max_bad_rows=1)
     assert log.clicks.rows() == [("1", "2", 3), ("5", "6", 7)] and (log.rows, log.bad_rows) == (3, 1)
+
+
+@pytest.mark.parametrize("more", [",4", ",4,5", ",4,5,6,7"])
+def test_the_first_row_may_be_the_longest(tmp_path, more):
+    path = written(tmp_path, "l.csv", f"who,what,when\n1,2,3{more}\n1,2,3\n5,6,7\n")
+    with pytest.raises(DataError, match=r"(?s)has 1 bad of 3 rows.*line 2: .*more fields than columns"):
+        read(path, **COLUMNS)
 
 
 def test_nobody_is_advised_to_leave_out_every_row(tmp_path):

@@ -96,7 +96,8 @@ def _scan(source, columns: Sequence[str], delimiter: str, quoted: bool, skip: in
     if isinstance(source, bytes) and source.count(b"\n") < skip + 1 and not source.split(b"\n")[skip:]:
         return pl.LazyFrame(schema=schema)
     return pl.scan_csv(source, has_header=False, skip_lines=skip, separator=delimiter, quote_char='"' if quoted else None,
-                       schema=schema, missing_columns="insert", truncate_ragged_lines=True, glob=False)
+                       schema=schema, missing_columns="insert", extra_columns="ignore", truncate_ragged_lines=True,
+                       glob=False)
 
 
 def _names(header: str, mark: str, quoted: bool, path: str) -> list[str]:
