@@ -87,6 +87,21 @@ def test_names_titles_and_categories_are_not_taken_apart(tmp_path, value):
     assert read(ids_too).clicks["item"][1] == f"{value} 3"
 
 
+def test_items_whose_names_have_spaces_are_no_lists_of_a_user(tmp_path):
+    """In a log in time order the first thousand clicks may be of as many users."""
+    rows = [(f"u{n % 1500}", f"Item {n % 7}, red", ROWS[0][2] + n) for n in range(3000)]
+    path = written(tmp_path, "l.tsv", "user\titem\ttime\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    assert read(path).clicks["item"].to_list() == [row[1] for row in rows]
+    default = dict(user_column="user_id", item_column="item_id", timestamp_column="timestamp")
+    path = written(tmp_path, "s.tsv", "".join("\t".join(row[:2]) + "\n" for row in rows))
+    assert read(path, format="sequence", **default).clicks["item"].to_list() == [row[1] for row in rows]
+    path = written(tmp_path, "once.tsv", "".join(f"u{n}\ti1,i2,i{n}\n" for n in range(2000)))
+    with pytest.raises(UserError, match="is a user and a list of items: give --format=lists .*--multi_separator=','"):
+        read(path, format="sequence", **default)
+    log = read(path, format="lists", columns=("user", "item"), timestamp_column="", multi_separator=",")
+    assert log.clicks["item"].head(3).to_list() == ["i1", "i2", "i0"] and log.rows == 6000
+
+
 def test_a_separator_that_separates_nothing_is_said(tmp_path, caplog):
     joined(tmp_path, lambda n: f"Action, Sci-Fi{n % 2}", multi_feature_columns=("category",))
     assert "no value holds --multi_separator='|', and most hold ',', such as 'Action, Sci-Fi" in caplog.text

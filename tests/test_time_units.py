@@ -91,6 +91,7 @@ def test_times_after_tomorrow_are_bad_rows(tmp_path):
     assert read(path, max_bad_rows=1).bad_rows == 1
     assert read(path, max_time="2100-01-01").bad_rows == 0
     assert read(log_of(tmp_path, SECONDS), max_time="2023-11-14T22:14:30", max_bad_rows=39).bad_rows == 38
+    assert read(log_of(tmp_path, [1000 * t for t in SECONDS]), max_time="2023-11-14T22:14:30", max_bad_rows=39).bad_rows == 38
     with pytest.raises(DataError, match="every one of the 40 rows"):
         read(log_of(tmp_path, [t + 10**10 for t in SECONDS]))
 
@@ -109,7 +110,7 @@ def test_a_few_times_before_1980_are_said(tmp_path, caplog):
 
 
 def test_plausible_shares_by_hand():
-    clock = time_units.Clock(0, 1_800_000_000)
+    clock = time_units.Clock(0, 1_800_000_000, 1_800_000_000)
     shares = time_units.plausible(pl.Series([0, -1, 1_700_000_000, 1_700_000_000_000, 5, None]), clock)
     assert shares == {"s": pytest.approx(1 / 3), "ms": pytest.approx(1 / 3)}
     assert PrepareConfig.__dataclass_fields__["timestamp_unit"].metadata["choices"] == time_units.UNITS

@@ -130,10 +130,9 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
         head = table.rows.select(set(wanted.values())).head(headers.SAMPLE).collect()
     items = head[settings.item_column].drop_nulls()
     lists = [text for text in items if values.parsed_list(text.strip()) is not None]
-    users, ids = head[settings.user_column].to_list(), items.to_list()
-    if len(set(users)) == len(users) > 1:  # then a user has one click, or a list of them
-        lists = lists or next(([text for text in ids if mark in text.strip()] for mark in (",", "|", ";", " ")
-                               if all(mark in text.strip() for text in ids)), [])
+    ids = items.to_list()
+    if not lists and sequences.inner_delimiter(table, settings.user_column, settings.item_column):
+        lists = ids
     if lists and len(lists) == len(items):
         raise UserError(f"{table.path}: column {settings.item_column!r} holds lists of items, such as {lists[0][:80]!r}: "
                         "give --format=lists (and --multi_separator)")

@@ -77,7 +77,8 @@ def _read(settings):
     if not settings.timestamp_column:
         raise UserError(f"--impressions={path} needs time stamps, to know what a user had clicked before: give "
                         "--timestamp_column")
-    own_header = settings.columns and settings.user_column in tables.open_table(path, delimiter=settings.delimiter).columns
+    own_header = settings.columns and settings.user_column in tables.open_table(
+        path, delimiter=settings.delimiter, reading=tables.reading_of(settings)).columns
     plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="", order_column="",
                                 feature_columns=(), multi_feature_columns=(),
                                 columns=() if own_header else settings.columns)

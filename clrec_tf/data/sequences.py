@@ -36,7 +36,6 @@ def open_sequence(settings: PrepareConfig) -> Source:
         raise UserError(f"{path}: its lines, such as {lines[header][:100]!r}, have {len(body[0])} fields and not two, user "
                         f"and item: {hint}{log_source.as_columns(line)}")
     _check_cut(path, body, lines[header:], mark)
-    _check_inner(path, body, lines[header:], mark)
     if mark == " ":
         table = log_source.whole_lines(path, settings, header)
         groups = pl.col("line").str.extract_groups(_PAIR)
@@ -45,6 +44,7 @@ def open_sequence(settings: PrepareConfig) -> Source:
         return Source(table, clicks)
     table = tables.open_table(path, ("user", "item"), mark, quoted=False, skip_header=header,
                               reading=tables.reading_of(settings))
+    _check_inner(table, lines[header:], mark)
     return Source(table, log_source.select(table, user="user", item="item"))
 
 
@@ -62,7 +62,9 @@ def open_per_user(settings: PrepareConfig) -> Source:
         line = lines[0] if header else "\t".join(body[0]) if mark == " " else lines[header]
         raise UserError(f"{path}: all lines, such as {lines[header][:100]!r}, have {len(body[0])} fields, and users stand "
                         f"on several of them: they look like clicks; {log_source.as_columns(line)}")
-    _check_inner(path, body, lines[header:], mark)
+    if mark != " " and set(lengths) == {2}:
+        _check_inner(tables.open_table(path, ("user", "item"), mark, quoted=False, skip_header=header,
+                                       reading=tables.reading_of(settings)), lines[header:], mark)
     table = log_source.whole_lines(path, settings, header)
     line = pl.col("line").str.strip_chars(" \r" if mark == "\t" else None)
     if mark == " ":
@@ -139,13 +141,25 @@ def _check_cut(path: str, rows: list[list[str]], lines: list[str], mark: str) ->
         raise UserError(f"{path}: its first line, {lines[0][:100]!r}, is one field, cut at {mark!r}: {remedy}")
 
 
-def _check_inner(path: str, rows: list[list[str]], lines: list[str], mark: str) -> None:
+def inner_delimiter(table: Table, user: str, item: str) -> str:
+    """What separates items inside a column, where each user stands on one row and every item holds it; else ""."""
+    with tables.readable(table.path):
+        head = table.rows.select(user, item).drop_nulls().head(headers.SAMPLE).collect()
+        marks = [mark for mark in (",", "|", ";", " ") if len(head) > 1
+                 and all(mark in text.strip() for text in head[item].cast(pl.String))]
+        if not marks or not head[user].is_unique().all():
+            return ""
+        # The first rows of a log in time order may be of different users, too.
+        rows, users = table.rows.select(pl.col(user).drop_nulls().len(), pl.col(user).drop_nulls().n_unique().alias("n")
+                                        ).collect().row(0)
+    return marks[0] if users == rows else ""
+
+
+def _check_inner(table: Table, lines: list[str], mark: str) -> None:
     """`UserError` where a line is a user and a list with a delimiter of its own."""
-    if mark == " " or not rows or any(len(row) != 2 for row in rows):
-        return
-    inner = next((other for other in (",", "|", ";", " ") if other != mark and all(other in row[1] for row in rows)), None)
-    if inner and len({row[0] for row in rows}) == len(rows):
+    inner = inner_delimiter(table, "user", "item")
+    if inner:
         delimiter = "" if mark in "\t," else f" --delimiter={delimiters.shown(mark)}"
-        raise UserError(f"{path}: each line, such as {lines[0][:100]!r}, is a user and a list of items: give --format=lists"
-                        f"{delimiter} --columns=user,item --user_column=user --item_column=item --timestamp_column= "
-                        f"--multi_separator='{inner}'")
+        raise UserError(f"{table.path}: each line, such as {lines[0][:100]!r}, is a user and a list of items: give "
+                        f"--format=lists{delimiter} --columns=user,item --user_column=user --item_column=item "
+                        f"--timestamp_column= --multi_separator='{inner}'")

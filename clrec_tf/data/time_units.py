@@ -18,15 +18,23 @@ UNITS = ("auto", *_EPOCHS, "d", *_CALENDARS)
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """Where times are read: offset, seconds that local time is ahead of UTC; latest, the last second that may be."""
+    """Where and when times are read.
+
+    Attributes:
+      offset: seconds that local time is ahead of UTC.
+      latest: the last second that a click may have.
+      horizon: the last second that is likely, by which units are told; at least `latest`.
+    """
     offset: int
     latest: int
+    horizon: int
 
 
 def convert(raw: pl.Series, unit: str, offset: int) -> pl.Series:
     """Numbers [N] in a unit -> int64 seconds since 1970, null where a number is no date."""
     if unit == "d":
-        return raw * 86_400 - offset
+        return raw.to_frame("raw").select(pl.when(pl.col("raw").abs() < 10**9).then(pl.col("raw") * 86_400 - offset)
+                                          ).to_series().alias(raw.name)
     if unit in _EPOCHS:
         return raw // _EPOCHS[unit]
     pattern, _ = _CALENDARS[unit]
@@ -44,9 +52,9 @@ def plausible(raw: pl.Series, clock: Clock) -> dict[str, float]:
     shares = {}
     for unit, scale in _EPOCHS.items():
         first = PLAUSIBLE_SECOND if unit in ("s", "ms") else _FINE_PLAUSIBLE
-        if first * scale < 2**63 and clock.latest * scale >= first * scale:
-            shares[unit] = positive.is_between(first * scale, min(clock.latest * scale + scale - 1, 2**63 - 1)).mean()
-    last_year = datetime.datetime.fromtimestamp(clock.latest, datetime.timezone.utc).year
+        if first * scale < 2**63 and clock.horizon * scale >= first * scale:
+            shares[unit] = positive.is_between(first * scale, min(clock.horizon * scale + scale - 1, 2**63 - 1)).mean()
+    last_year = datetime.datetime.fromtimestamp(clock.horizon, datetime.timezone.utc).year
     for unit, (_, year) in _CALENDARS.items():
         within = positive.filter(positive.is_between(1980 * year // 100, (last_year + 1) * year // 100))
         if len(within) >= _MOST * len(positive):
@@ -86,4 +94,4 @@ def better(raw: pl.Series, unit: str, clock: Clock) -> Optional[str]:
 
 def _example(raw: pl.Series, unit: str, clock: Clock) -> int:
     seconds = convert(raw, unit, clock.offset)
-    return raw.filter((seconds >= PLAUSIBLE_SECOND) & (seconds <= clock.latest)).first()
+    return raw.filter((seconds >= PLAUSIBLE_SECOND) & (seconds <= clock.horizon)).first()

@@ -16,6 +16,7 @@ from clrec_tf.errors import UserError
 
 LATEST_SECOND = 100_000_000_000  # the year 5138: what is later is in milliseconds
 EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier has no date
+_YEAR_2100 = 4_102_444_800
 REMEDY = "check --timestamp_column and --timestamp_unit"
 _LOCAL = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d %H%M%S%.f", "%Y%m%d %H%M", "%Y%m%d", "%Y%m%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M:%S%.f%:z", "%Y-%m-%d %H:%M%:z", "%Y%m%d %H%M%S%.f%:z", "%Y%m%d %H%M%:z",
@@ -27,7 +28,9 @@ _AMBIGUOUS = r"^\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"  # 01/02/2024
 def clock_of(settings) -> Clock:
     """Offset and latest time of --utc_offset and --max_time, which is tomorrow by default."""
     latest = parse_bound("max_time", settings.max_time, settings.utc_offset)
-    return Clock(round(settings.utc_offset * 3600), int(time.time()) + 86_400 if latest is None else latest)
+    tomorrow = int(time.time()) + 86_400
+    latest = tomorrow if latest is None else latest
+    return Clock(round(settings.utc_offset * 3600), latest, max(latest, tomorrow))
 
 
 def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool]:
@@ -173,7 +176,7 @@ def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
         return None
     if _is_number(text) and np.isfinite(float(text)):
         raw = pl.Series([int(float(text)) if not re.fullmatch(r"-?\d+", text) else int(text)])
-        clock = Clock(round(utc_offset * 3600), 4_102_444_800)  # the year 2100
+        clock = Clock(round(utc_offset * 3600), _YEAR_2100, _YEAR_2100)
         unit = "s" if 10**9 <= abs(raw[0]) < 10**10 else time_units.tell(raw, f"--{flag}", clock)
         return int(time_units.convert(raw, unit, clock.offset)[0])
     try:
