@@ -90,6 +90,7 @@ def test_times_after_tomorrow_are_bad_rows(tmp_path):
         read(path)
     assert read(path, max_bad_rows=1).bad_rows == 1
     assert read(path, max_time="2100-01-01").bad_rows == 0
+    assert read(path, to_time="2023-11-15").bad_rows == 0  # which drops and counts it
     assert read(log_of(tmp_path, SECONDS), max_time="2023-11-14T22:14:30", max_bad_rows=39).bad_rows == 38
     assert read(log_of(tmp_path, [1000 * t for t in SECONDS]), max_time="2023-11-14T22:14:30", max_bad_rows=39).bad_rows == 38
     with pytest.raises(DataError, match="every one of the 40 rows"):

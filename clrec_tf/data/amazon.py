@@ -18,7 +18,7 @@ from clrec_tf.data import item_features
 from clrec_tf.data import tables
 from clrec_tf.data import values
 from clrec_tf.data.item_features import ItemTable
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError

@@ -5,7 +5,7 @@ import polars as pl
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import ids
 from clrec_tf.data import tables
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.data.tables import Table
 from clrec_tf.data.time_units import Clock

@@ -50,7 +50,8 @@ def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, 
     if shown.is_empty():
         raise DataError(f"--impressions={settings.impressions}: none of its {log.rows} rows shows an item of the "
                         "vocabulary to a user before that user's last training click: do ids and times match the click "
-                        "log's?")
+                        f"log's? It has {_such_as(log.clicks['user'], log.clicks['item'])}; the click log "
+                        f"{_such_as(users, items)}")
     # A click and the impression that led to it may bear one time stamp: only earlier clicks count.
     shown = shown.sort("timestamp", maintain_order=True).join_asof(
         trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
@@ -58,6 +59,12 @@ def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, 
     report["impressions"] = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples),
                                  kept=len(shown), **dropped)
     return shown.select(pl.col("after").fill_null(0), "shown").to_numpy().astype(np.int32)
+
+
+def _such_as(users: pl.Series, items: pl.Series) -> str:
+    """Some ids, for a message."""
+    few = lambda ids: ", ".join(map(repr, ids.head(3)))
+    return f"users such as {few(users)} and items such as {few(items)}"
 
 
 def _narrowed(rows: pl.DataFrame, steps: dict) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -3,7 +3,6 @@ import dataclasses
 from typing import Optional, Sequence
 
 from absl import logging
-import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
@@ -13,7 +12,7 @@ from clrec_tf.data import headers
 from clrec_tf.data import item_json
 from clrec_tf.data import tables
 from clrec_tf.data import values
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.data.tables import Table
 from clrec_tf.errors import DataError

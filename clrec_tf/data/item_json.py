@@ -8,6 +8,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.data import contents
 from clrec_tf.data import file_sets
 from clrec_tf.data import json_tables
+from clrec_tf.data import table_parts
 from clrec_tf.data import tables
 from clrec_tf.data import texts
 from clrec_tf.data import values
@@ -24,7 +25,7 @@ def is_object(path: str) -> bool:
     lines = texts.peek(file, count=5)
     begins = "".join(lines).lstrip()[:1]
     if begins not in ("{", "["):
-        return tables.stem_extension(file) == "json"
+        return table_parts.stem_extension(file) == "json"
     head = contents.Content(file, contents.TEXT, "\n".join(lines).encode())
     return not json_tables.is_lines(texts.Text(head))
 

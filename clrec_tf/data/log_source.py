@@ -10,7 +10,7 @@ from clrec_tf.data import delimiters
 from clrec_tf.data import headers
 from clrec_tf.data import tables
 from clrec_tf.data.item_features import ItemTable
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.data.tables import Table
 from clrec_tf.errors import UserError

@@ -20,7 +20,7 @@ from clrec_tf.data import values
 from clrec_tf.data.formats import FORMATS
 from clrec_tf.data.item_features import ItemTable
 from clrec_tf.data.log_source import Source
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError

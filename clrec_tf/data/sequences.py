@@ -10,7 +10,7 @@ from clrec_tf.data import log_source
 from clrec_tf.data import tables
 from clrec_tf.data import values
 from clrec_tf.data.log_source import Source
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.data.tables import Table
 from clrec_tf.errors import DataError

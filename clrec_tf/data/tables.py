@@ -9,10 +9,8 @@ from clrec_tf.data import file_sets
 from clrec_tf.data import texts
 from clrec_tf.data.contents import readable
 from clrec_tf.data.json_tables import LINE
-from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.table_parts import open_part
 from clrec_tf.data.table_parts import Reading
-from clrec_tf.data.table_parts import stem_extension
 from clrec_tf.data.table_parts import TablePart
 from clrec_tf.errors import DataError
 

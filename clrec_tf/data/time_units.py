@@ -23,7 +23,7 @@ class Clock:
     Attributes:
       offset: seconds that local time is ahead of UTC.
       latest: the last second that a click may have.
-      horizon: the last second that is likely, by which units are told; at least `latest`.
+      horizon: the last second that is likely, by which units are told.
     """
     offset: int
     latest: int

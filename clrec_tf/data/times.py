@@ -26,11 +26,14 @@ _AMBIGUOUS = r"^\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"  # 01/02/2024
 
 
 def clock_of(settings) -> Clock:
-    """Offset and latest time of --utc_offset and --max_time, which is tomorrow by default."""
-    latest = parse_bound("max_time", settings.max_time, settings.utc_offset)
+    """Offset and latest time of --utc_offset and --max_time, which is tomorrow by default.
+
+    With --to alone there is no latest time: what is later is dropped by --to, and counted there.
+    """
+    given = parse_bound("max_time", settings.max_time, settings.utc_offset)
     tomorrow = int(time.time()) + 86_400
-    latest = tomorrow if latest is None else latest
-    return Clock(round(settings.utc_offset * 3600), latest, max(latest, tomorrow))
+    latest = given if given is not None else 2**62 if settings.to_time else tomorrow
+    return Clock(round(settings.utc_offset * 3600), latest, max(given or 0, tomorrow))
 
 
 def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool]:
