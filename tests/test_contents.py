@@ -84,7 +84,8 @@ DEFAULTS = dict(user_column="user_id", item_column="item_id", timestamp_column="
     (zipped(a=text(), b=text()), "a zip of 2 files .a, b.: unpack it"), (zipped(**{"[Content_Types].xml": ""}), "an Excel"),
     (b"SQLite format 3\0" + bytes(100), "an SQLite database"), (b"\x89HDF\r\n" + bytes(50), "an HDF5 file"),
     (b"ORC" + bytes(50), "an ORC file"), (b"\x80\x04\x95" + bytes(50), "a Python pickle"),
-    (b"<!DOCTYPE html>\n<html>", "a web page"), (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer.*git lfs pull"),
+    (b"<!DOCTYPE html>\n<html>", "a web page"), 
+    (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer.*git lfs pull"),
     (bytes(257) + b"ustar" + bytes(300), "a tar archive"), (b"\x04\x22M\x18" + bytes(20), "LZ4"),
     (gzip.compress(text().encode())[:-20], "damaged"), (bz2.compress(text().encode())[:-9], "damaged"),
     (lzma.compress(text().encode())[:-9], "damaged"), (zipped(a=text())[:-9], "damaged"), (ZSTD_HEAD + b"x", "damaged")])
@@ -138,7 +139,8 @@ def test_parts_without_their_header(tmp_path):
     folder = parts(tmp_path / "csv", pl.DataFrame.write_csv, ["a.csv", "b.csv"])
     second = (folder / "b.csv").read_text().split("\n", 1)[1]
     (folder / "b.csv").write_text(second)  # as `split` cuts a file
-    with pytest.raises(DataError, match="b.csv has the columns .*a.csv user, item, time: give all parts the same header"):
+    with pytest.raises(DataError, match="b.csv has the columns .*a.csv user, item, time: give all parts the same "
+                                        "header"):
         read(folder)
     (folder / "a.csv").write_text((folder / "a.csv").read_text().split("\n", 1)[1])
     assert whole(folder, columns=("user", "item", "time"))

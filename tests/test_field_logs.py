@@ -27,8 +27,8 @@ def test_a_recbole_file_whose_times_have_another_name(tmp_path):
     path = written(tmp_path, "ml.inter", "user_id:token\titem_id:token\ttime:float\n" + "".join(
         f"u{user}\ti{item}\t{time}\n" for user, item, time in shuffled))
     flags = dict(format="recbole", user_column="user_id", item_column="item_id")
-    with pytest.raises(UserError, match="no column 'timestamp': give --timestamp_column as one of user_id, item_id, time, "
-                                        "or --timestamp_column= if"):
+    with pytest.raises(UserError, match="no column 'timestamp': give --timestamp_column as one of user_id, item_id, "
+                                        "time, or --timestamp_column= if"):
         read(path, **flags, timestamp_column="timestamp")
     assert whole(read(path, **flags))
     assert read(path, **flags, timestamp_column="").clicks.columns == ["user", "item"]
@@ -175,7 +175,8 @@ def test_dates_in_bounds(tmp_path):
         log_files.prepared(path, from_time="20240101")
     log_files.prepared(path, from_time="20231114", to_time="20231115")
     for bound in ("12345", "2023"):
-        with pytest.raises(UserError, match=f"--from={bound} is 1970-.*the log begins at 2023.*a date such as 2023-11-14"):
+        with pytest.raises(UserError, match=f"--from={bound} is 1970-.*the log begins at 2023.*a date such as "
+                                            "2023-11-14"):
             log_files.prepared(path, from_time=bound)
 
 
@@ -223,9 +224,11 @@ def test_lists_of_items_in_text(tmp_path, write):
 
 
 @pytest.mark.parametrize("content, form, command", [
-    ("".join(f"{u}\t{i}\t3\t{t}\n" for u, i, t in ROWS), "sequence", "--columns=user,item,rating,time .*--user_column=user"),
+    ("".join(f"{u}\t{i}\t3\t{t}\n" for u, i, t in ROWS), "sequence", "--columns=user,item,rating,time "
+                                                                     ".*--user_column=user"),
     ("".join(f"{u} {i} {t}\n" for u, i, t in ROWS), "sequence", "--columns=user,item,time .*--timestamp_column=time"),
-    ("".join(f"{u} {i} 3 {t}\n" for u, i, t in ROWS), "sequence_per_user", "look like clicks; .*--columns=user,item,rating,"),
+    ("".join(f"{u} {i} 3 {t}\n" for u, i, t in ROWS), "sequence_per_user", "look like clicks; "
+                                                                           ".*--columns=user,item,rating,"),
     ("userId,movieId,rating,timestamp\n1,2,3.5,1700000000\n", "sequence", "--user_column=userId --item_column=movieId "
      "--timestamp_column=timestamp"),
     ("userId,movieId,rating,timestamp\n1,2,3.5,1700000000\n", "movielens", "--format=columns --user_column=userId"),

@@ -143,7 +143,8 @@ def test_random_logs_by_loops_in_the_order_of_the_file(tmp_path, users, shown):
      r"shown.csv has 2 bad of 3 rows, --max_bad_rows=1(.|\n)*line 3: a,,4 .missing item id"),
     (CLICKS, HEADER, {}, "shown.csv holds no rows"),
     (CLICKS, HEADER + "a,p,1500000000123\n", dict(timestamp_unit="s"), "give --timestamp_unit=ms"),
-    (CLICKS, HEADER + "a,p,31\nz,p,3\na,y,3\n", {}, "--impressions=.*none of its 3 rows shows an item.*It has users such as 'a', 'z', 'a' and items such as 'p', 'p', 'y'; "
+    (CLICKS, HEADER + "a,p,31\nz,p,3\na,y,3\n", {}, "--impressions=.*none of its 3 rows shows an item.*It has users "
+                                                    "such as 'a', 'z', 'a' and items such as 'p', 'p', 'y'; "
      "the click log users such as 'a', 'b', 'c'")])
 def test_refusals_leave_nothing(tmp_path, clicks, shown, settings, message):
     with pytest.raises(UserError, match=message):

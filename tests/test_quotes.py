@@ -34,7 +34,8 @@ def items(folder, content, **settings):
 
 def test_quotes_that_open_and_close_rows_apart(tmp_path):
     path = written(tmp_path, "l.csv", changed(line12='"Heroes', line30='Low"'))
-    with pytest.raises(DataError, match="l.csv, line 12: a quote opens there and closes on line 30, and between them are 18 "
+    with pytest.raises(DataError, match="l.csv, line 12: a quote opens there and closes on line 30, and between them "
+                                        "are 18 "
                                         "lines that look like rows, such as line 13: .*--quote=none.*--quote=double"):
         read(path)
     log = read(path, quote="none")
@@ -56,7 +57,8 @@ def test_a_quote_in_the_middle_of_a_field_is_a_character(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("title, message", [
-    ('"never closed', "line 20 opens a quote that is never closed"), ('"a" b', "line 20 has text behind a closing quote")])
+    ('"never closed', "line 20 opens a quote that is never closed"), ('"a" b', "line 20 has text behind a closing "
+                                                                               "quote")])
 def test_quotes_that_fit_nothing(tmp_path, title, message):
     path = written(tmp_path, "l.csv", changed(line20=title))
     with pytest.raises(DataError, match=f"{message}.*--quote=none"):

@@ -63,7 +63,7 @@ def test_days_and_months_that_cannot_be_told_apart(tmp_path):
     for form, month, day in (("%d/%m/%Y %H:%M", 4, 3), ("%m/%d/%Y %H:%M", 3, 4)):
         expected = datetime.datetime(2023, month, day, 10, 11, tzinfo=UTC).timestamp()
         assert read(path, timestamp_format=form).clicks["timestamp"][0] == expected
-    with pytest.raises(UserError, match="--timestamp_format=.*no pattern of date and time|every one"):
+    with pytest.raises(UserError, match="--timestamp_format=.*no pattern of a date and time|every one"):
         read(path, timestamp_format="nonsense")
 
 
@@ -124,8 +124,8 @@ def test_an_outlier_that_empties_a_part_is_named(tmp_path, caplog, capsys):
     with open(path, "a", encoding="utf-8") as file:
         file.write("u0,i0,2023-12-31\n".replace("2023-12-31", str(SECONDS[0] + 47 * 86_400)))
     log_files.prepared(path, split="last_days")
-    assert ("no click lies in the 1 validation days; 1 of 41 clicks, the latest of 2023-12-31T22:13:20+00:00, lie 40 days "
-            "behind the others: if they are mistakes, drop them with --to=2023-11-22") in caplog.text
+    assert ("no click lies in the 1 validation days; 1 of 41 clicks, the latest of 2023-12-31T22:13:20+00:00, lie 40 "
+            "days behind the others: if they are mistakes, drop them with --to=2023-11-22") in caplog.text
     caplog.clear()
     log_files.prepared(path, split="last_days", to_time="2023-11-22")  # the advice
     assert not caplog.text and "dropped_by_time: 1\n" in capsys.readouterr().out

@@ -54,7 +54,8 @@ def check_edition(path: str, settings: PrepareConfig, own: str, other: str, inst
     first = next(iter(headers.peek(path, settings.encoding, 1)), "")
     has = lambda name: f'"{name}"' in first or name in first.split(",")
     if not has(own) and has(other):
-        raise UserError(f"{path} has reviews of another edition, with {other!r} and not {own!r}: give --format={instead}")
+        raise UserError(f"{path} has reviews of another edition, with {other!r} and not {own!r}: give "
+                        f"--format={instead}")
 
 
 def open_2023(path: str, settings: PrepareConfig) -> dict:
@@ -69,8 +70,8 @@ def open_2023(path: str, settings: PrepareConfig) -> dict:
     products = [name for name in wanted if name in table.columns]
     if missing or not products:
         raise UserError(f"{path} has no column {(missing or wanted)[0]!r}: --format=amazon2023 has user_id, "
-                        f"parent_asin and timestamp, the file {', '.join(table.columns)}; give --format=columns and name "
-                        "its columns")
+                        f"parent_asin and timestamp, the file {', '.join(table.columns)}; give --format=columns and "
+                        "name its columns")
     clicks = table.without_blank_lines().select(
         ROW, user="user_id", item=pl.coalesce(*(values.text(pl.col(name), pl.String(), settings.null_values)
                                                 for name in products)), timestamp="timestamp")
@@ -85,8 +86,8 @@ def _read_products_2023(path: str, settings: PrepareConfig) -> ItemTable:
     table = tables.open_table(path, reading=tables.reading_of(settings))
     others = [name for name in table.columns if name not in ("parent_asin", "title")]
     if "parent_asin" not in table.columns:
-        raise DataError(f"{path} has no entry 'parent_asin', but {', '.join(table.columns)}: move it away to do without "
-                        "features")
+        raise DataError(f"{path} has no entry 'parent_asin', but {', '.join(table.columns)}: move it away to do "
+                        "without features")
     wanted = {name: several for name, several in item_features.declared(settings).items() if name in others}
     features = wanted or {name: False for name in ("main_category",) if name in others}
     title = "title" if "title" in table.columns else None
@@ -119,7 +120,8 @@ def read_products(path: str, settings: PrepareConfig) -> ItemTable:
     if not rows:
         raise DataError(f"{path} holds no product: restore it, or move it away to do without features")
     frame = pl.DataFrame(rows, {name: pl.String for name in ("item", "title", *FEATURES)}, orient="row")
-    frame = frame.with_columns(values.text(pl.col(name), pl.String(), settings.null_values).alias(name) for name in FEATURES)
+    frame = frame.with_columns(values.text(pl.col(name), pl.String(), settings.null_values).alias(name)
+                               for name in FEATURES)
     features = {name: False for name in item_features.declared(settings) if name in FEATURES} or {"category": False}
     return ItemTable(path, frame.select("item", "title", *(pl.col(name).alias(f"f:{name}") for name in features)),
                      features, FEATURES)

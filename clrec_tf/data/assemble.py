@@ -154,8 +154,8 @@ def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
                         f"{where}: choose from {', '.join(columns) or 'none, since there are no other columns'}")
     if settings.title_column not in ("", PrepareConfig.title_column) and "title" not in items.columns:
         columns = sorted({name for table in (log, *item_tables) for name in table.columns})
-        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features: choose from "
-                        f"{', '.join(columns) or 'none, since there are no other columns'}")
+        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features: "
+                        f"choose from {', '.join(columns) or 'none, since there are no other columns'}")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
 
 
@@ -179,7 +179,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
     schema = Schema(
         num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
         features=tuple(feature for feature, *_ in encoded), content_width=0 if content is None else content.shape[1],
-        id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
+        id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(items["item"]),
+        has_timestamps=clicks.timestamp is not None,
         num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
         split=dict(rule=settings.split, **rule), settings=facts, versions=versions(),
         has_dwell=clicks.dwell is not None)

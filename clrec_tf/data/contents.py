@@ -132,7 +132,7 @@ def _zstd(path: str, data: Optional[bytes]) -> bytes:
         lines = pl.read_lines(path if data is None else data)
     except pl.exceptions.ComputeError as error:
         if "utf8" in str(error).lower().replace("-", ""):
-            raise DataError(f"{path} is zstd-compressed and not UTF-8 text inside: unpack it first (zstd -d)") from error
+            raise DataError(f"{path} is zstd-compressed and not UTF-8 inside: unpack it first (zstd -d)") from error
         raise
     return "\n".join([*lines.to_series().to_list(), ""]).encode()
 

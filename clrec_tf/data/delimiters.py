@@ -17,11 +17,12 @@ def plain(value: str, flag: str = "delimiter") -> str:
     text = value
     if "\\" in value and len(value) > 1:
         if not re.fullmatch(r"(?:\\(?:[tnr\\0abefv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|[^\\])+", value):
-            raise UserError(f"--{flag}={value!r} has an escape that is none: give the characters themselves, or \\t for a "
-                            "tab and \\x01 for the character of that number")
+            raise UserError(f"--{flag}={value!r} has an escape that is none: give the characters themselves, or \\t "
+                            "for a tab and \\x01 for the character of that number")
         text = codecs.decode(value.replace("\\0", "\\x00"), "unicode_escape") if value.isascii() else value
     if any(mark in text for mark in '"\r\n\0'):
-        raise UserError(f"--{flag}={value!r} holds a quote, line break or zero byte: give what stands between two columns")
+        raise UserError(f"--{flag}={value!r} holds a quote, line break or zero byte: give what stands between two "
+                        "columns")
     return text
 
 

@@ -92,7 +92,8 @@ def _parts(folder: str) -> list[Part]:
     found = []
     for place, folders, names in os.walk(folder):
         if "_delta_log" in folders:
-            raise UserError(f"{place} is a Delta table, some of whose files may be deleted rows: write its rows as Parquet")
+            raise UserError(f"{place} is a Delta table, some of whose files may be deleted rows: write its rows as "
+                            "Parquet")
         folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
         found += [Part(os.path.join(place, name), _partition(place))
                   for name in sorted(names) if not name.startswith(_HIDDEN)]

@@ -75,7 +75,8 @@ def open_columns(settings: PrepareConfig) -> Source:
     table = open_named(settings)
     wanted = {"user": settings.user_column, "item": settings.item_column} | _optional(settings)
     log_source.require_columns(table, {f"{key}_column": name for key, name in wanted.items()}, settings)
-    wanted |= {"title": settings.title_column} if settings.title_column in table.columns and settings.title_column else {}
+    if settings.title_column and settings.title_column in table.columns:
+        wanted |= {"title": settings.title_column}
     others = tuple(name for name in table.columns if name not in wanted.values())
     features = {name: several for name, several in item_features.declared(settings).items() if name in table.columns}
     header = _checked_header(table, settings)
@@ -134,8 +135,8 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
     if not lists and sequences.inner_delimiter(table, settings.user_column, settings.item_column):
         lists = ids
     if lists and len(lists) == len(items):
-        raise UserError(f"{table.path}: column {settings.item_column!r} holds lists of items, such as {lists[0][:80]!r}: "
-                        "give --format=lists (and --multi_separator)")
+        raise UserError(f"{table.path}: column {settings.item_column!r} holds lists of items, such as "
+                        f"{lists[0][:80]!r}: give --format=lists (and --multi_separator)")
     if table.first_line == 1:
         return ()
     headers.doubt(table.columns, list(wanted.values()), head.to_dicts(), table.path)

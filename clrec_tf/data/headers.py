@@ -15,8 +15,9 @@ _WHAT = ("item|product|movie|asin|sku|article|book|song|track|artist|video|news|
 _USER = re.compile(f"(?:{_WHO})s?(?:_?ids?|_?idx|_?no|_?code|_?index)?", re.I)
 _ITEM = re.compile(f"(?:{_WHAT}|parent_?asin)s?(?:_?ids?|_?idx|_?no|_?code|_?index)?", re.I)
 # Without plain words such as `movie`, which may be titles.
-_ITEM_ID = re.compile(r"id|iid|item|asin|parent_?asin|sku|(?:item|product|movie|article|book|song|track|video|news|goods|"
-                      r"content|business|poi|artist|recipe|game|anime|restaurant)_?(?:id|idx|no|code)", re.I)
+_ITEM_ID = re.compile(
+    r"id|iid|item|asin|parent_?asin|sku|(?:item|product|movie|article|book|song|track|video|news|goods|content|"
+    r"business|poi|artist|recipe|game|anime|restaurant)_?(?:id|idx|no|code)", re.I)
 _TIME = re.compile(r".*(?:time|date|stamp|when|created).*|ts|unix.*", re.I)
 COLUMNS = (_USER, _ITEM, _TIME)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|\d{4}-\d\d-\d\d.*", re.I)
@@ -94,8 +95,8 @@ def doubt(columns: Sequence[str], wanted: Sequence[str], rows: Sequence[dict[str
                   and any(row[other] != other for other in wanted)), None)
     if (named and not counted) or again:
         why = f"{named[0]!r} is a number" if named and not counted else f"{again!r} is a value below it, too"
-        raise UserError(f"{path}: the first line, {','.join(columns)[:100]!r}, looks like a row and no header, since {why}. "
-                        f"{remedy(len(columns))}")
+        raise UserError(f"{path}: the first line, {','.join(columns)[:100]!r}, looks like a row and no header, since "
+                        f"{why}. {remedy(len(columns))}")
 
 
 def remedy(count: Optional[int] = None) -> str:

@@ -86,12 +86,13 @@ def _read(settings):
                         "--timestamp_column")
     own_header = settings.columns and settings.user_column in tables.open_table(
         path, delimiter=settings.delimiter, reading=tables.reading_of(settings)).columns
-    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="", order_column="",
-                                feature_columns=(), multi_feature_columns=(),
+    plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="",
+                                order_column="", feature_columns=(), multi_feature_columns=(),
                                 columns=() if own_header else settings.columns)
     try:
         source = logs.open_log(plain)
     except UserError as error:  # whose remedies for logs without time stamps or of another format are none here
-        text = str(error).split(", or --timestamp_column=")[0].replace("give --format=lists", "give a row per item shown")
+        text = str(error).split(", or --timestamp_column=")[0]
+        text = text.replace("give --format=lists", "give a row per item shown")
         raise UserError(f"--impressions: {text}") from error
     return logs.read_log(source, plain)

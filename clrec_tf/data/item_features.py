@@ -59,12 +59,12 @@ def check_match(items: pl.Series, known: pl.Series, named: str) -> None:
     share = items.is_in(known.implode()).mean() or 0.0
     ours, theirs = (", ".join(map(repr, series.head(3))) for series in (items, known))
     if not share:
-        raise DataError(f"{named} has none of the log's {len(items)} items: the log has ids such as {ours}, the file such "
-                        f"as {theirs}; give the file of this log, its column of ids, or leave it out")
+        raise DataError(f"{named} has none of the log's {len(items)} items: the log has ids such as {ours}, the file "
+                        f"such as {theirs}; give the file of this log, its column of ids, or leave it out")
     if share < _FEW:
         missing = items.filter(~items.is_in(known.implode())).head(3)
-        logging.warning("%s has %.0f %% of the log's %d items; it lacks such as %s, and has such as %s", named, 100 * share,
-                        len(items), ", ".join(map(repr, missing)), theirs)
+        logging.warning("%s has %.0f %% of the log's %d items; it lacks such as %s, and has such as %s", named,
+                        100 * share, len(items), ", ".join(map(repr, missing)), theirs)
 
 
 def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool], columns) -> ItemTable:

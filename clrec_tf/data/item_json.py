@@ -56,7 +56,8 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
     nulls = settings.null_values
     columns = {"item": pl.Series([_text(item, nulls) for item, _ in items], dtype=pl.String)}
     if settings.title_column in found:
-        columns["title"] = pl.Series([_text(row.get(settings.title_column), nulls) for _, row in items], dtype=pl.String)
+        titles = [_text(row.get(settings.title_column), nulls) for _, row in items]
+        columns["title"] = pl.Series(titles, dtype=pl.String)
     for name, several in features.items():
         entries = [row.get(name) for _, row in items]
         if several and all(entry is None or isinstance(entry, str) for entry in entries):

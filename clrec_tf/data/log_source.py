@@ -132,13 +132,14 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
         listed = ", ".join(repr(other) if other.strip() != other or not other else other for other in table.columns)
         text = table.first_line == 2 and not settings.columns
         if text and any(map(headers.is_number, table.columns)):
-            raise UserError(f"{table.path} has no column {name!r}, and its first line ({listed}) looks like a row and no "
-                            f"header. {headers.remedy(len(table.columns))}")
+            raise UserError(f"{table.path} has no column {name!r}, and its first line ({listed}) looks like a row and "
+                            f"no header. {headers.remedy(len(table.columns))}")
         optional = dict(timestamp_column=", or --timestamp_column= if the file is in time order",
                         title_column=", or --title_column=").get(flag, "")
         quoted = "; they stand in quotes: give --quote=double" if text and f'"{name}"' in table.columns else ""
         alone = f"; {headers.remedy(len(table.columns))}" if text and not quoted and flag == "user_column" else ""
-        raise UserError(f"{table.path} has no column {name!r}: give --{flag} as one of {listed}{optional}{quoted}{alone}")
+        raise UserError(f"{table.path} has no column {name!r}: give --{flag} as one of "
+                        f"{listed}{optional}{quoted}{alone}")
 
 
 def refuse_names(settings: PrepareConfig, **columns: str):

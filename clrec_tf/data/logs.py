@@ -101,8 +101,8 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
     text_ids = _text_ids(good, source, settings)
     if "timestamp" in good.columns:
         times.check_plausible(good["timestamp"], path)
-    return Log(good.drop(ROW), source.features, source.columns, source.items, len(frame), len(frame) - len(good), examples,
-               table.lines, text_ids)
+    return Log(good.drop(ROW), source.features, source.columns, source.items, len(frame), len(frame) - len(good),
+               examples, table.lines, text_ids)
 
 
 def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, bool]:
@@ -112,7 +112,8 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
     names, path = schema.names(), source.table.path
     for name in (name for name in names if not name.startswith("f:")):
         if schema[name].is_nested():
-            raise UserError(f"{path}: what is to be the {name} holds {'lists' if schema[name] == pl.List else 'records'} "
+            raise UserError(f"{path}: what is to be the {name} holds "
+                            f"{'lists' if schema[name] == pl.List else 'records'} "
                             f"({schema[name]}): name a column of single values")
         if name in ("user", "item") and schema[name].is_float():
             values.check_exact(clicks.select(name).collect()[name], name, path)
@@ -148,6 +149,7 @@ def _text_ids(frame: pl.DataFrame, source: Source, settings: PrepareConfig) -> s
     text = (f"{distinct} of {total} item ids are no integers from 0 to 10^18 - 1, the first {found['item'][0]!r} "
             f"({source.table.where(found[ROW][0])})")
     if distinct * 2 <= total:
-        logging.warning("%s: all ids are text, since %s; if such rows are mistakes, --id_type=int counts them as bad rows",
+        logging.warning("%s: all ids are text, since %s; if such rows are mistakes, --id_type=int counts them as bad "
+                        "rows",
                         source.table.path, text)
     return text

@@ -24,7 +24,8 @@ def after_a_gap(seconds: np.ndarray, settings: PrepareConfig) -> str:
     before, after = days[wide[-1]], days[wide[-1] + 1]
     behind = seconds[(seconds + offset) // splits.DAY >= after]
     day = lambda number: times.shown(number * splits.DAY - offset, settings.utc_offset)[:10]
-    return (f"; {len(behind)} of {len(seconds)} clicks, the latest of {times.shown(behind.max(), settings.utc_offset)}, lie "
+    return (f"; {len(behind)} of {len(seconds)} clicks, the latest of "
+            f"{times.shown(behind.max(), settings.utc_offset)}, lie "
             f"{after - before} days behind the others: if they are mistakes, drop them with --to={day(before + 1)}")
 
 

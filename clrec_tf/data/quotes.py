@@ -77,8 +77,8 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Rec
             written = stop
         position = stop
     if inside:
-        logging.info("%s: quotes in the middle of a field are taken as characters (%d lines, the first is line %d)", path,
-                     len(inside), _line(view, inside[0]))
+        logging.info("%s: quotes in the middle of a field are taken as characters (%d lines, the first is line %d)",
+                     path, len(inside), _line(view, inside[0]))
         pieces.append(view[written:size])
     ends = _count(view, size) + (view[size - 1:size] != b"\n")
     return Records(b"".join(pieces) if inside else None, ends - sum(more for _, more in breaks), tuple(breaks))
@@ -122,10 +122,10 @@ def _check_lines(view, start: int, lines: list[bytes], grammar: _Grammar, column
     if swallowed:
         line = _line(view, start)
         raise DataError(
-            f"{path}, line {line}: a quote opens there and closes on line {line + len(lines) - 1}, and between them are "
-            f"{len(swallowed)} lines that look like rows, such as line {line + swallowed[0]}: "
-            f"{lines[swallowed[0]][:80].decode('utf-8', 'replace')!r}. If quotes are plain characters give --quote=none; "
-            "if the field really has these lines, --quote=double")
+            f"{path}, line {line}: a quote opens there and closes on line {line + len(lines) - 1}, and between them "
+            f"are {len(swallowed)} lines that look like rows, such as line {line + swallowed[0]}: "
+            f"{lines[swallowed[0]][:80].decode('utf-8', 'replace')!r}. If quotes are plain characters give "
+            "--quote=none; if the field really has these lines, --quote=double")
 
 
 def _begin_with_words(view, grammar: _Grammar) -> bool:

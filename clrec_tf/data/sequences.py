@@ -33,8 +33,8 @@ def open_sequence(settings: PrepareConfig) -> Source:
         ragged = len(Counter(map(len, body))) > 1
         line = lines[0] if header else "\t".join(body[0]) if mark == " " else lines[header]
         hint = ("if each line is one user and the items, give --format=sequence_per_user; else " if ragged else "")
-        raise UserError(f"{path}: its lines, such as {lines[header][:100]!r}, have {len(body[0])} fields and not two, user "
-                        f"and item: {hint}{log_source.as_columns(line)}")
+        raise UserError(f"{path}: its lines, such as {lines[header][:100]!r}, have {len(body[0])} fields and not two, "
+                        f"user and item: {hint}{log_source.as_columns(line)}")
     _check_cut(path, body, lines[header:], mark)
     if mark == " ":
         table = log_source.whole_lines(path, settings, header)
@@ -60,8 +60,8 @@ def open_per_user(settings: PrepareConfig) -> Source:
     lengths = Counter(map(len, body))
     if len(lengths) == 1 and 2 < len(body[0]) < 6 and len({row[0] for row in body}) < len(body):
         line = lines[0] if header else "\t".join(body[0]) if mark == " " else lines[header]
-        raise UserError(f"{path}: all lines, such as {lines[header][:100]!r}, have {len(body[0])} fields, and users stand "
-                        f"on several of them: they look like clicks; {log_source.as_columns(line)}")
+        raise UserError(f"{path}: all lines, such as {lines[header][:100]!r}, have {len(body[0])} fields, and users "
+                        f"stand on several of them: they look like clicks; {log_source.as_columns(line)}")
     if mark != " " and set(lengths) == {2}:
         _check_inner(tables.open_table(path, ("user", "item"), mark, quoted=False, skip_header=header,
                                        reading=tables.reading_of(settings)), lines[header:], mark)
@@ -92,12 +92,13 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
     lists = [name for name, dtype in schema.items() if isinstance(dtype, (pl.List, pl.Array))]
     with tables.readable(table.path):
         head = clicks.head(headers.SAMPLE).collect()
-        texts = [name for name, dtype in schema.items() if dtype == pl.String and name not in (ROW, EXTRA, "user", "title")
-                 and _are_lists(head[name], separator, name == "item")]
+        texts = [name for name, dtype in schema.items() if dtype == pl.String
+                 and name not in (ROW, EXTRA, "user", "title") and _are_lists(head[name], separator, name == "item")]
         if "item" not in (*lists, *texts):
             example = head["item"][0] if len(head) else ""
             raise UserError(f"{table.path}: its items, such as {example!r}, are no lists: give --format=columns")
-        clicks = clicks.with_columns(pl.col(name).map_batches(as_list, return_dtype=pl.List(pl.String)) for name in texts)
+        clicks = clicks.with_columns(pl.col(name).map_batches(as_list, return_dtype=pl.List(pl.String))
+                                     for name in texts)
         clicks = clicks.with_columns(pl.col(name).arr.to_list() for name in lists if isinstance(schema[name], pl.Array))
         together = [name for name in (*lists, *texts) if not name.startswith("f:")]
         lengths = [pl.col(name).list.len() for name in together]
@@ -105,8 +106,10 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
         odd = clicks.filter(pl.any_horizontal([pl.lit(False), *(length.ne_missing(lengths[0]) for length in lengths)]))
         found = odd.select(ROW, *together).head(1).collect()
     if len(found):
-        counts = ", ".join(f"{len(found[name][0]) if found[name][0] is not None else 'no'} of {name}" for name in together)
-        raise DataError(f"{table.path}, {table.where(found[ROW][0])}: the lists differ in length ({counts}): correct it")
+        counts = ", ".join(f"{'no' if found[name][0] is None else len(found[name][0])} of {name}"
+                           for name in together)
+        raise DataError(f"{table.path}, {table.where(found[ROW][0])}: the lists differ in length ({counts}): correct "
+                        "it")
     return clicks.explode(together)
 
 

@@ -65,8 +65,8 @@ def stem_extension(path: str) -> str:
     return os.path.splitext(name)[1].lstrip(".")
 
 
-def open_part(content: Content, columns: Optional[Sequence[str]], delimiter: str, quoted: Optional[bool], skip_header: bool,
-              reading: Reading) -> TablePart:
+def open_part(content: Content, columns: Optional[Sequence[str]], delimiter: str, quoted: Optional[bool],
+              skip_header: bool, reading: Reading) -> TablePart:
     """Opens one file. Args and errors: see `tables.open_table`."""
     if content.kind != contents.TEXT:
         return _typed(content)
@@ -95,9 +95,9 @@ def _scan(source, columns: Sequence[str], delimiter: str, quoted: bool, skip: in
     schema = {name: pl.String for name in (*columns, EXTRA)}
     if isinstance(source, bytes) and source.count(b"\n") < skip + 1 and not source.split(b"\n")[skip:]:
         return pl.LazyFrame(schema=schema)
-    return pl.scan_csv(source, has_header=False, skip_lines=skip, separator=delimiter, quote_char='"' if quoted else None,
-                       schema=schema, missing_columns="insert", extra_columns="ignore", truncate_ragged_lines=True,
-                       glob=False)
+    return pl.scan_csv(source, has_header=False, skip_lines=skip, separator=delimiter,
+                       quote_char='"' if quoted else None, schema=schema, missing_columns="insert",
+                       extra_columns="ignore", truncate_ragged_lines=True, glob=False)
 
 
 def _names(header: str, mark: str, quoted: bool, path: str) -> list[str]:

@@ -96,7 +96,8 @@ def as_text(content: Content, encoding: str = "", always: bool = True) -> Text:
         if b"\r" in head and b"\n" not in view[:_HEAD]:  # lines end with a carriage return alone
             data = (bytes(view) if data is None else data).replace(b"\r", b"\n")
         lines = _count_lines(view if data is None else data)
-    return Text(content if data is None else Content(content.path, contents.TEXT, data), found.removesuffix("-sig"), lines)
+    content = content if data is None else Content(content.path, contents.TEXT, data)
+    return Text(content, found.removesuffix("-sig"), lines)
 
 
 def _count_lines(view) -> int:

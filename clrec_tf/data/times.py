@@ -18,7 +18,8 @@ LATEST_SECOND = 100_000_000_000  # the year 5138: what is later is in millisecon
 EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier has no date
 _YEAR_2100 = 4_102_444_800
 REMEDY = "check --timestamp_column and --timestamp_unit"
-_LOCAL = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d %H%M%S%.f", "%Y%m%d %H%M", "%Y%m%d", "%Y%m%d %H:%M:%S%.f")
+_LOCAL = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d %H%M%S%.f", "%Y%m%d %H%M", "%Y%m%d",
+          "%Y%m%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M:%S%.f%:z", "%Y-%m-%d %H:%M%:z", "%Y%m%d %H%M%S%.f%:z", "%Y%m%d %H%M%:z",
           "%Y%m%d %H:%M:%S%.f%:z")
 _DATE = r"\d{4,}[-/.T ]\d|\d{1,2}[/.-]\d{1,2}[/.-]\d"
@@ -55,7 +56,8 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
         return column.cast(pl.Datetime("us", dtype.time_zone if zoned else None)).dt.epoch("s") - (
             0 if zoned else shift), False
     if dtype.is_numeric():
-        return (_floor(column.cast(pl.Float64)) if not dtype.is_integer() else column.cast(pl.Int64, strict=False)), True
+        whole = dtype.is_integer()
+        return (column.cast(pl.Int64, strict=False) if whole else _floor(column.cast(pl.Float64))), True
     column = column.cast(pl.String)
     if settings.timestamp_format:
         return _formatted(column, settings.timestamp_format, shift), False
@@ -65,8 +67,9 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
     if pattern := _order(head, path):
         return _formatted(column, pattern, shift), False
     _note_unit(settings)
-    day = column.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})", "${1}-${2}-${3}").str.replace(r"^([0-9-]+)[Tt_]", "${1} ")
-    day = day.str.replace(r"(:\d{2}|\d{6}),(\d+)", "${1}.${2}").str.strip_chars()
+    day = column.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})", "${1}-${2}-${3}")
+    day = day.str.replace(r"^([0-9-]+)[Tt_]", "${1} ").str.replace(r"(:\d{2}|\d{6}),(\d+)", "${1}.${2}")
+    day = day.str.strip_chars()
     zone = day.str.replace(r"\s*(?:Z|z|UTC|GMT)$", "+00:00").str.replace(r"(\d)\s+([+-]\d{2})", "${1}${2}")
     zone = zone.str.replace(r"( \d{2}:?\d{2}\S*[+-]\d{2})$", "${1}:00").str.replace(
         r"( \d{2}:?\d{2}\S*[+-]\d{2})(\d{2})$", "${1}:${2}")
@@ -86,7 +89,8 @@ def _formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
                                           ).dt.epoch("s") - (0 if zoned else shift)
         return column.str.to_date(pattern, strict=False).cast(pl.Datetime("us")).dt.epoch("s") - shift
     except pl.exceptions.PolarsError as error:
-        raise UserError(f"--timestamp_format={pattern}: no pattern of date and time such as '%d/%m/%Y %H:%M'") from error
+        raise UserError(f"--timestamp_format={pattern}: no pattern of a date and time such as "
+                        "'%d/%m/%Y %H:%M'") from error
 
 
 def _order(head: list[str], path: str) -> str:
@@ -142,8 +146,8 @@ def from_numbers(raw: pl.Series, unit: str, path: str, clock: Clock) -> pl.Serie
         example = raw.filter(raw > 0).first()
         was, would = (shown_or_beyond(time_units.convert(pl.Series([example]), name, clock.offset)[0])
                       for name in (unit, other))
-        raise DataError(f"{path}: --timestamp_unit={unit} makes {example} the time {was}; as {other} it would be {would}: "
-                        f"give --timestamp_unit={other}, or leave the flag out")
+        raise DataError(f"{path}: --timestamp_unit={unit} makes {example} the time {was}; as {other} it would be "
+                        f"{would}: give --timestamp_unit={other}, or leave the flag out")
     return time_units.convert(raw, unit, clock.offset)
 
 
@@ -161,8 +165,8 @@ def check_plausible(seconds: pl.Series, path: str) -> None:
                         latest, shown(latest, 0.0), REMEDY)
     early = ((seconds > 0) & (seconds < PLAUSIBLE_SECOND)).sum()
     if 0 < early < 0.1 * len(seconds):
-        logging.warning("%s has %d time stamps before 1980, such as %s, which come first of their users' clicks; drop them "
-                        "with --from if they are none", path, early,
+        logging.warning("%s has %d time stamps before 1980, such as %s, which come first of their users' clicks; drop "
+                        "them with --from if they are none", path, early,
                         shown(seconds.filter((seconds > 0) & (seconds < PLAUSIBLE_SECOND)).first(), 0.0))
     negative = (seconds < 0).sum()
     if negative:

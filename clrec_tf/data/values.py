@@ -41,8 +41,8 @@ def texts(column: pl.Series, nulls: Sequence[str]) -> pl.Series:
 def check_exact(column: pl.Series, name: str, path: str) -> None:
     """`DataError` where ids are floats too large to be exact, so that different ids may have become one."""
     if column.dtype.is_float() and (column.fill_nan(None).abs() >= LARGEST_EXACT).any():
-        raise DataError(f"{path}: column {name!r} holds ids from 2^53 on as floats, which does not tell them apart: write "
-                        "it as integers or text")
+        raise DataError(f"{path}: column {name!r} holds ids from 2^53 on as floats, which does not tell them apart: "
+                        "write it as integers or text")
 
 
 def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
@@ -52,8 +52,8 @@ def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
     distinct = ids.drop_nulls().unique()
     scientific = distinct.filter(distinct.str.contains(_SCIENTIFIC))
     if 2 * len(scientific) > len(distinct):
-        raise DataError(f"{path}: {what} ids such as {scientific[0]} have lost their last digits: write them as integers or "
-                        "as text, not as floats")
+        raise DataError(f"{path}: {what} ids such as {scientific[0]} have lost their last digits: write them as "
+                        "integers or as text, not as floats")
     whole = distinct.filter(distinct.str.contains(_WHOLE))
     if not len(whole) or len(whole) < distinct.str.contains(_FRACTION).sum():
         return ids
@@ -146,8 +146,8 @@ def _hint(distinct: pl.Series, separator: str, where: str) -> None:
         return
     other = next((mark for mark in (",", ";", "|") if distinct.str.contains(mark, literal=True).mean() > 0.5), None)
     if other:
-        logging.warning("%s: no value holds --multi_separator=%r, and most hold %r, such as %r: each is one value; give "
-                        "--multi_separator=%r if they are several", where, separator, other,
+        logging.warning("%s: no value holds --multi_separator=%r, and most hold %r, such as %r: each is one value; "
+                        "give --multi_separator=%r if they are several", where, separator, other,
                         distinct.filter(distinct.str.contains(other, literal=True))[0][:80], other)
 
 
