@@ -84,7 +84,7 @@ DEFAULTS = dict(user_column="user_id", item_column="item_id", timestamp_column="
     (zipped(a=text(), b=text()), "a zip of 2 files .a, b.: unpack it"), (zipped(**{"[Content_Types].xml": ""}), "an Excel"),
     (b"SQLite format 3\0" + bytes(100), "an SQLite database"), (b"\x89HDF\r\n" + bytes(50), "an HDF5 file"),
     (b"ORC" + bytes(50), "an ORC file"), (b"\x80\x04\x95" + bytes(50), "a Python pickle"),
-    (b"<!DOCTYPE html>\n<html>", "a web page"), 
+    (b"<!DOCTYPE html>\n<html>", "a web page"),
     (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer.*git lfs pull"),
     (bytes(257) + b"ustar" + bytes(300), "a tar archive"), (b"\x04\x22M\x18" + bytes(20), "LZ4"),
     (gzip.compress(text().encode())[:-20], "damaged"), (bz2.compress(text().encode())[:-9], "damaged"),

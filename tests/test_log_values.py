@@ -152,6 +152,25 @@ def test_columns_of_ids_that_are_known(tmp_path, name):
 # Ids.
 
 
+@pytest.mark.parametrize("mark", ["::", "|", ";", "\t"])
+def test_item_files_have_delimiters_of_their_own(tmp_path, mark):
+    log = written(tmp_path, "l.csv", text())
+    items = written(tmp_path, "i.csv", f"item{mark}category\n" + "".join(f"i{n}{mark}c\n" for n in range(11)))
+    assert feature_values(log, item_features=str(items), feature_columns=("category",), delimiter=",")["i1"] == ["c"]
+
+
+@pytest.mark.parametrize("column, value", [("item", ["i0"]), ("title", ["a"]), ("category", {"a": 1})])
+def test_records_and_lists_in_item_files(tmp_path, column, value):
+    row = {"item": "i0", "title": "T", "category": "c", column: value}
+    pl.DataFrame([row]).write_parquet(tmp_path / "i.parquet")
+    with pytest.raises(UserError, match=f"column '{column}' holds .*name a column of single values"):
+        log_files.prepared(written(tmp_path, "l.csv", text()), item_features=str(tmp_path / "i.parquet"),
+                           feature_columns=("category",))
+    with pytest.raises(DataError, match="holds no items"):
+        log_files.prepared(tmp_path / "l.csv", feature_columns=("category",),
+                           item_features=str(written(tmp_path, "i.csv", "item,category\n")))
+
+
 def test_negative_ids_and_their_way_out(tmp_path, caplog):
     """Half of hashed ids are negative: nobody is told to drop half of a log."""
     hashed = {item: (item * 0x9E3779B97F4A7C15) % 2**64 - 2**63 for item in range(11)}

@@ -26,11 +26,11 @@ def plain(value: str, flag: str = "delimiter") -> str:
     return text
 
 
-def guess(header: str, extension: str) -> str:
-    """The delimiter of a header line."""
+def guess(header: str, extension: str, wide: bool = False) -> str:
+    """The delimiter of a header line: tab, semicolon or comma; `wide`: or a bar or two colons, where it has none."""
     if extension == "tsv":
         return "\t"
-    return next((mark for mark in LIKELY[:3] if mark in header), ",")
+    return next((mark for mark in LIKELY[:5 if wide else 3] if mark in header), ",")
 
 
 def of_names(header: str, name: str) -> str:

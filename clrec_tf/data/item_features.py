@@ -69,6 +69,8 @@ def check_match(items: pl.Series, known: pl.Series, named: str) -> None:
 
 def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool], columns) -> ItemTable:
     frame = frame.with_columns(values.whole_numbers(frame["item"], "item", path))
+    if frame.is_empty():
+        raise DataError(f"{path} holds no items: give the file of item features, or leave it out")
     if frame["item"].is_null().any():
         raise DataError(f"{path} has an item without an id: correct it (--null_values says which words mean that)")
     repeated = frame.filter(pl.col("item").is_duplicated())["item"]
@@ -139,6 +141,9 @@ def from_table(table: Table, item: str, title: Optional[str], features: dict[str
       DataError: the file is damaged, or ids are missing or repeated.
     """
     dtypes, nulls = table.rows.collect_schema(), settings.null_values
+    for name in filter(None, (item, title, *features)):
+        if isinstance(dtypes[name], pl.Struct) or dtypes[name].is_nested() and name not in features:
+            raise UserError(f"{table.path}: column {name!r} holds {dtypes[name]}: name a column of single values")
     columns = [values.text(pl.col(name), dtypes[name], nulls).alias(canonical)
                for canonical, name in (("item", item), ("title", title)) if name]
     rows = table.without_blank_lines()
@@ -177,7 +182,7 @@ def read_item_file(settings: PrepareConfig) -> ItemTable:
     if item_json.is_object(path):
         return _checked(path, *item_json.read(path, wanted, separator, settings))
     # --delimiter and --columns belong to --input.
-    table = tables.open_table(path, reading=dataclasses.replace(tables.reading_of(settings), own_encoding=True))
+    table = tables.open_table(path, reading=dataclasses.replace(tables.reading_of(settings), beside=True))
     item = headers.item_id_column(table.columns, settings.item_features_id, settings.item_column, path)
     others = [name for name in table.columns if name != item]
     features = {name: several for name, several in wanted.items() if name in others}

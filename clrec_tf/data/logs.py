@@ -110,8 +110,8 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
     clicks, of_a_unit = source.clicks, False
     schema, nulls = clicks.collect_schema(), settings.null_values
     names, path = schema.names(), source.table.path
-    for name in (name for name in names if not name.startswith("f:")):
-        if schema[name].is_nested():
+    for name in names:
+        if isinstance(schema[name], pl.Struct) or schema[name].is_nested() and not name.startswith("f:"):
             raise UserError(f"{path}: what is to be the {name} holds "
                             f"{'lists' if schema[name] == pl.List else 'records'} "
                             f"({schema[name]}): name a column of single values")

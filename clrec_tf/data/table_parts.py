@@ -29,12 +29,13 @@ class Reading:
       encoding: --encoding.
       quote: --quote: "auto", "double" or "none".
       nulls: --null_values, words for what is missing; the empty text always is.
-      own_encoding: whether `encoding` is only for files that are not UTF-8.
+      beside: whether it is a file beside the log: --delimiter is not meant for it, so that likely ones are tried, and
+        --encoding only if it is not UTF-8.
     """
     encoding: str = ""
     quote: str = "auto"
     nulls: tuple[str, ...] = ()
-    own_encoding: bool = False
+    beside: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ def open_part(content: Content, columns: Optional[Sequence[str]], delimiter: str
     """Opens one file. Args and errors: see `tables.open_table`."""
     if content.kind != contents.TEXT:
         return _typed(content)
-    text = texts.as_text(content, reading.encoding, not reading.own_encoding)
+    text = texts.as_text(content, reading.encoding, not reading.beside)
     if columns is None and json_tables.is_lines(text):
         return _json(text)
     return _delimited(text, columns, delimiter, quoted, skip_header, reading)
@@ -119,7 +120,7 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
     if columns is None and header.lstrip().startswith("{"):
         raise DataError(f"{path} is one JSON value, and not an object a line: write it so (pandas: "
                         "to_json(orient='records', lines=True))")
-    delimiter = delimiters.plain(delimiter) or delimiters.guess(header, stem_extension(path))
+    delimiter = delimiters.plain(delimiter) or delimiters.guess(header, stem_extension(path), reading.beside)
     if quoted is None:
         quoted = delimiter != "\t" and len(delimiter) == 1 if reading.quote == "auto" else reading.quote == "double"
     mark, data = delimiter, None
