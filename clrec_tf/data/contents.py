@@ -21,6 +21,7 @@ _TABLES = {b"PAR1": PARQUET, b"ARROW1": ARROW}
 _ZSTD, _ZIP = b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _HEAD = 512  # bytes that tell what a file is
+_FIRST_LINES = 10_000  # of zstd, where not all are wanted
 _LAYERS = 3  # archives inside archives that are opened
 _UNPACK, _EXPORT = "unpack it first", "write its table as Parquet or CSV"
 # First bytes of what is not read -> what it is, and the remedy.
@@ -120,21 +121,22 @@ def _unpacked(path: str, head: bytes, data: Optional[bytes], limit: int) -> Opti
             with opener(source, "rb") as file:
                 return file.read(limit)
     if head.startswith(_ZSTD):
-        return _zstd(path, data)
+        return _zstd(path, path if data is None else data, limit)
     if head.startswith(_ZIP):
         return _only_member(path, source, limit)
     return None
 
 
-def _zstd(path: str, data: Optional[bytes]) -> bytes:
+def _zstd(path: str, source: Union[str, bytes], limit: int) -> bytes:
     """Polars is the only reader of zstd at hand, and it reads lines of UTF-8."""
     try:
-        lines = pl.read_lines(path if data is None else data)
+        lines = pl.scan_lines(source, glob=False)
+        lines = (lines if limit < 0 else lines.head(_FIRST_LINES)).collect()
     except pl.exceptions.ComputeError as error:
         if "utf8" in str(error).lower().replace("-", ""):
             raise DataError(f"{path} is zstd-compressed and not UTF-8 inside: unpack it first (zstd -d)") from error
         raise
-    return "\n".join([*lines.to_series().to_list(), ""]).encode()
+    return (lines.to_series().str.join("\n")[0] + "\n").encode() if len(lines) else b""
 
 
 def _only_member(path: str, source, limit: int) -> bytes:
