@@ -202,6 +202,11 @@ def test_lists_of_items_and_times_in_parquet(tmp_path):
     frame.write_parquet(tmp_path / "h.parquet")
     for form in ("columns", "lists"):
         assert whole(read(tmp_path / "h.parquet", format=form))
+    frame.with_columns(pl.col("item").list.to_array(8)).write_parquet(tmp_path / "arrays.parquet")
+    assert whole(read(tmp_path / "arrays.parquet"))
+    frame.with_columns(user=pl.concat_list("user")).write_parquet(tmp_path / "users.parquet")
+    with pytest.raises(UserError, match="the user holds lists .*name a column of single values"):
+        read(tmp_path / "users.parquet")
     frame.with_columns(pl.col("time").list.head(3)).write_parquet(tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=r"row 0: the lists differ in length \(8 of item, 3 of timestamp\)"):
         read(tmp_path / "odd.parquet")

@@ -82,7 +82,7 @@ def open_columns(settings: PrepareConfig) -> Source:
     header = _checked_header(table, settings)
     wanted |= {f"f:{name}": name for name in features}
     clicks = log_source.select(table, **wanted)
-    if isinstance(clicks.collect_schema()["item"], pl.List):
+    if isinstance(clicks.collect_schema()["item"], (pl.List, pl.Array)):
         logging.info("%s: column %r holds lists of items, one row per user (--format=lists)", table.path,
                      settings.item_column)
         return Source(table, sequences.exploded(clicks, table, "|"), features, others)

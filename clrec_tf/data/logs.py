@@ -112,9 +112,9 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
     names, path = schema.names(), source.table.path
     for name in names:
         if isinstance(schema[name], pl.Struct) or schema[name].is_nested() and not name.startswith("f:"):
-            raise UserError(f"{path}: what is to be the {name} holds "
-                            f"{'lists' if schema[name] == pl.List else 'records'} "
-                            f"({schema[name]}): name a column of single values")
+            kind = "records" if isinstance(schema[name], pl.Struct) else "lists"
+            raise UserError(f"{path}: what is to be the {name} holds {kind} ({schema[name]}): name a column of single "
+                            "values")
         if name in ("user", "item") and schema[name].is_float():
             values.check_exact(clicks.select(name).collect()[name], name, path)
     texts = [name for name in names if name in ("user", "item", "event", "title")

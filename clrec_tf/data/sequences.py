@@ -89,7 +89,7 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
     schema = clicks.collect_schema()
     as_list = lambda series: pl.Series([None if text is None else values.loose_list(text.strip(), separator)
                                         for text in series], dtype=pl.List(pl.String))
-    lists = [name for name, dtype in schema.items() if isinstance(dtype, (pl.List, pl.Array))]
+    lists = [name for name, dtype in schema.items() if isinstance(dtype, (pl.List, pl.Array)) and name != "user"]
     with tables.readable(table.path):
         head = clicks.head(headers.SAMPLE).collect()
         texts = [name for name, dtype in schema.items() if dtype == pl.String
