@@ -34,7 +34,7 @@ setuptools.setup(
         "numpy==1.26.4",
         "protobuf>=4.25,<4.26",
         "absl-py>=2",
-        "polars>=1.20",
+        "polars>=2.1",
         "matplotlib>=3.8",
         "tqdm>=4.60",
     ],

@@ -132,11 +132,16 @@ def _parse(argv, uses, usage):
         print(_help(uses, usage))
         sys.exit(0)
     try:
-        return flags.FLAGS(argv)
+        return flags.FLAGS([*argv[:1], *_without_marks(flags.FLAGS.read_flags_from_files(argv[1:]))])
     except flags.Error as error:
         message = str(error).removeprefix("ERROR:: ")  # absl's own mark, of flag files
         print(f"error: {message}\nRun with --help for this command's flags.", file=sys.stderr)
         sys.exit(UserError.exit_code)
+
+
+def _without_marks(words: typing.Sequence[str]) -> list[str]:
+    """Words of the command line without the byte order marks of flag files, which absl takes for part of a line."""
+    return [word.removeprefix("\ufeff") for word in words if not word.startswith(("\ufeff#", "\ufeff//"))]
 
 
 def _help(uses, usage) -> str:

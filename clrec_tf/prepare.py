@@ -1,6 +1,5 @@
 """python -m clrec_tf.prepare: a click log becomes a data folder of TFRecords, or with --dry_run a report."""
 import dataclasses
-import hashlib
 import json
 import os
 
@@ -12,9 +11,9 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.config import require
 from clrec_tf.data import assemble
 from clrec_tf.data import examples
+from clrec_tf.data import file_sets
 from clrec_tf.data import logs
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.data import tables
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 
@@ -22,7 +21,8 @@ from clrec_tf.errors import UserError
 _FILES = ("input", "item_features", "dense_features", "impressions")
 _WITHOUT_EFFECT = ("dry_run", "max_bad_rows")
 # Settings younger than the first data folders: without effect they are left out, so that those keep their identity.
-_LATER = ("dwell_column", "split_quantile", "valid_share")
+_LATER = ("dwell_column", "split_quantile", "valid_share", "columns", "encoding", "quote", "null_values", "id_type",
+          "item_features_id", "order_column", "timestamp_format", "max_time")
 
 
 def prepare(config: Config) -> Schema:
@@ -40,7 +40,7 @@ def prepare(config: Config) -> Schema:
     if not settings.dry_run:
         require(data_dir, "data_dir", "prepare writes the data set there")
     for name in _FILES[1:]:
-        if getattr(settings, name) and not os.path.isfile(getattr(settings, name)):
+        if getattr(settings, name) and not file_sets.exists(getattr(settings, name)):
             raise UserError(f"--{name}={getattr(settings, name)} is no file: correct the path, or leave --{name} out")
     log_source = logs.open_log(settings)
     facts = _facts(settings, config.paths.seed, log_source.files)
@@ -64,14 +64,11 @@ def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:
     facts = {name: value for name, value in dataclasses.asdict(settings).items()
              if name not in _FILES + _WITHOUT_EFFECT
              and not (name in _LATER and value == getattr(PrepareConfig, name))}
+    if facts["timestamp_unit"] == "auto":  # as it was called when seconds were the default
+        facts["timestamp_unit"] = "s"
     files = files | {name: getattr(settings, name) for name in _FILES[1:]}
-    facts.update(seed=seed, sha256={name: _digest(path) for name, path in files.items() if path})
+    facts.update(seed=seed, sha256={name: file_sets.digest(path) for name, path in files.items() if path})
     return json.loads(json.dumps(facts))  # as it will be read back: lists for tuples
-
-
-def _digest(path: str) -> str:
-    with tables.readable(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_complete(data_dir: str, facts: dict) -> bool:

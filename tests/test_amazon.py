@@ -66,8 +66,8 @@ def test_compressed_in_a_folder_under_other_names_and_later_editions(tmp_path):
 
 
 @pytest.mark.parametrize("line, reason", [
-    ('{"reviewerID": "A1", "asin": "B0', "empty user id"), ("not JSON", "empty user id"), ("[1]", "empty user id"),
-    ('{"reviewerID": "A1", "unixReviewTime": 1}', "empty item id"),
+    ('{"reviewerID": "A1", "asin": "B0', "missing user id"), ("not JSON", "missing user id"), ("[1]", "missing user id"),
+    ('{"reviewerID": "A1", "unixReviewTime": 1}', "missing item id"),
     ('{"reviewerID": "A1", "asin": "B", "unixReviewTime": "noon"}', "time stamp")])
 def test_damaged_review_is_counted_and_limited(tmp_path, line, reason):
     path = written(tmp_path, [json.dumps(REVIEWS[0]), line, "", json.dumps(REVIEWS[1])])
@@ -91,9 +91,10 @@ def test_files_without_content_or_not_in_utf_8(tmp_path):
     path = written(tmp_path, products=["\n"])
     with pytest.raises(DataError, match="meta_Electronics.json holds no product"):
         read(path)
-    (tmp_path / "meta_Electronics.json").write_bytes(b"{'asin': '\xff'}\n")
+    (tmp_path / "meta_Electronics.json").write_bytes(b"{'asin': '0528881469', 'title': 'Caf\xe9'}\n")
+    assert read(path).items.frame["title"].to_list() == ["Café"]  # as Windows writes it
     with pytest.raises(DataError, match="meta_Electronics.json is not UTF-8"):
-        read(path)
+        read(path, encoding="utf-8")
     (tmp_path / "meta_Electronics.json.gz").write_bytes(gzip.compress(repr(PRODUCTS[0]).encode())[:-9])
     (tmp_path / "meta_Electronics.json").unlink()
     with pytest.raises(DataError, match="meta_Electronics.json.gz is damaged"):

@@ -82,7 +82,7 @@ def test_wrong_flags_name_flag_value_and_remedy(arguments, message):
 
 def test_a_flag_after_the_flagfile_overrides_it_and_unused_flags_are_named(tmp_path):
     flagfile = tmp_path / "some.flags"
-    flagfile.write_text("# a record\n--epochs=3\n--format=sequence\n--input=missing.txt\n--learning_rate=0.5\n")
+    flagfile.write_text("\ufeff# a record\n--epochs=3\n--format=sequence\n--input=missing.txt\n--learning_rate=0.5\n")
     result = command("prepare", f"--flagfile={flagfile}", "--input=other.txt", f"--data_dir={tmp_path}/data")
     assert result.returncode == 2 and "other.txt" in result.stderr and "missing.txt" not in result.stderr
     assert "does not use: --epochs --learning_rate" in result.stderr

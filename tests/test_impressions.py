@@ -140,10 +140,12 @@ def test_random_logs_by_loops_in_the_order_of_the_file(tmp_path, users, shown):
     (CLICKS, "user_id,item_id\na,p\n", {}, "--impressions: .*'timestamp': give --timestamp_column as one of user_id, item_id$"),
     (CLICKS, "who,item_id,timestamp\na,p,3\n", {}, "shown.csv has no column 'user_id': give --user_column"),
     (CLICKS, HEADER + "a,p,3\na,,4\na,q,yesterday\n", dict(max_bad_rows=1),
-     r"shown.csv has 2 bad of 3 rows, --max_bad_rows=1(.|\n)*line 3: a,,4 .empty item id"),
+     r"shown.csv has 2 bad of 3 rows, --max_bad_rows=1(.|\n)*line 3: a,,4 .missing item id"),
     (CLICKS, HEADER, {}, "shown.csv holds no rows"),
-    (CLICKS, HEADER + "a,p,1500000000123\n", {}, "give --timestamp_unit=ms"),
-    (CLICKS, HEADER + "a,p,31\nz,p,3\na,y,3\n", {}, "--impressions=.*none of its 3 rows shows an item")])
+    (CLICKS, HEADER + "a,p,1500000000123\n", dict(timestamp_unit="s"), "give --timestamp_unit=ms"),
+    (CLICKS, HEADER + "a,p,31\nz,p,3\na,y,3\n", {}, "--impressions=.*none of its 3 rows shows an item.*It has users "
+                                                    "such as 'a', 'z', 'a' and items such as 'p', 'p', 'y'; "
+     "the click log users such as 'a', 'b', 'c'")])
 def test_refusals_leave_nothing(tmp_path, clicks, shown, settings, message):
     with pytest.raises(UserError, match=message):
         call(tmp_path, clicks, shown, **settings)
@@ -161,7 +163,7 @@ def test_bad_rows_are_counted_with_examples(tmp_path):
     data_dir = call(tmp_path, shown=IMPRESSIONS + "a,,4\n", max_bad_rows=1)
     report = report_of(data_dir)
     assert exposures(data_dir) == EXPOSED and (report["rows"], report["bad_rows"], report["kept"]) == (13, 1, 7)
-    assert report["bad_row_examples"] == ["line 14: a,,4 (empty item id)"]
+    assert report["bad_row_examples"] == ["line 14: a,,4 (missing item id)"]
     assert report["dropped_other_users"] == 2
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import dense_features
 from clrec_tf.data import item_features
 from clrec_tf.data import logs
 from clrec_tf.errors import DataError
@@ -98,8 +99,8 @@ def test_columns_from_parquet_with_typed_columns(tmp_path):
 
 
 @pytest.mark.parametrize("row, reason", [
-    ("1,2,3,4", "more fields"), ("1,2", "time stamp"), ("1,2,noon", "time stamp"), (",2,3", "empty user id"),
-    ("1,,3", "empty item id"), ("1,-2,3", "negative id"), ("-1,2,3", "negative id"), ('1,"2\n3",3', "line break"),
+    ("1,2,3,4", "more fields"), ("1,2,3,4,5,6", "more fields"), ("1,2", "time stamp"), ("1,2,noon", "time stamp"), (",2,3", "missing user id"),
+    ("1,,3", "missing item id"), ("1,-2,3", "negative id"), ("-1,2,3", "negative id"), ('1,"2\n3",3', "line break"),
     ("1,2,nan", "time stamp"), ("1,2,1e300", "time stamp")])
 def test_bad_row_is_counted_shown_and_limited(tmp_path, row, reason):
     path = written(tmp_path, "l.csv", f"who,what,when\n1,2,3\n{row}\n5,6,7\n")
@@ -107,6 +108,13 @@ def test_bad_row_is_counted_shown_and_limited(tmp_path, row, reason):
         read(path, **COLUMNS)
     log = read(path, **COLUMNS, max_bad_rows=1)
     assert log.clicks.rows() == [("1", "2", 3), ("5", "6", 7)] and (log.rows, log.bad_rows) == (3, 1)
+
+
+@pytest.mark.parametrize("more", [",4", ",4,5", ",4,5,6,7"])
+def test_the_first_row_may_be_the_longest(tmp_path, more):
+    path = written(tmp_path, "l.csv", f"who,what,when\n1,2,3{more}\n1,2,3\n5,6,7\n")
+    with pytest.raises(DataError, match=r"(?s)has 1 bad of 3 rows.*line 2: .*more fields than columns"):
+        read(path, **COLUMNS)
 
 
 def test_nobody_is_advised_to_leave_out_every_row(tmp_path):
@@ -119,7 +127,7 @@ def test_nobody_is_advised_to_leave_out_every_row(tmp_path):
 
 
 @pytest.mark.parametrize("mark, given, value", [
-    ("|", "", "'|'"), (",", ";", "','"), ("\t", ",", r"$'\t' (tab)"), (" ", "", "' '")])
+    ("|", "", "'|'"), (",", ";", "','"), ("\t", ",", r"'\t' (tab)"), (" ", "", "' '")])
 def test_a_wrong_delimiter_is_recognised(tmp_path, mark, given, value):
     path = written(tmp_path, "l.txt", mark.join(["who", "what", "when"]) + "\n" + mark.join("123") + "\n")
     with pytest.raises(UserError, match=re.escape(f"give --delimiter={value}")):
@@ -156,8 +164,8 @@ def test_truncated_gzip(tmp_path):
 
 
 def test_damaged_files(tmp_path):
-    with pytest.raises(DataError, match="damaged|UTF-8"):
-        read(written(tmp_path, "l.csv", b"who,what,when\n1,\xff\xfe,3\n"), **COLUMNS)
+    with pytest.raises(DataError, match="l.csv is not UTF-8 text .*--encoding"):
+        read(written(tmp_path, "l.csv", b"who,what,when\n1,\xff\xfe,3\n"), **COLUMNS, encoding="utf-8")
     with pytest.raises(DataError, match=r"l\.parquet is damaged"):
         read(written(tmp_path, "l.parquet", b"PAR1 no"), **COLUMNS)
     with pytest.raises(DataError, match="'who' stands twice"):
@@ -220,10 +228,10 @@ def test_feature_named_twice(tmp_path):
 def test_dense_vectors(tmp_path):
     vectors = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "v.npz", ids=np.array([7, 8, 9]), vectors=vectors)
-    ids, read_back = item_features.read_dense(str(tmp_path / "v.npz"))
+    ids, read_back = dense_features.read_dense(str(tmp_path / "v.npz"))
     assert ids == ["7", "8", "9"] and (read_back == vectors).all() and read_back.dtype == np.float32
     pl.DataFrame({"item_id": ["a", "b"], "vector": [[1.0], [2.0]]}).write_parquet(tmp_path / "v.parquet")
-    ids, read_back = item_features.read_dense(str(tmp_path / "v.parquet"))
+    ids, read_back = dense_features.read_dense(str(tmp_path / "v.parquet"))
     assert ids == ["a", "b"] and read_back.tolist() == [[1.0], [2.0]]
 
 
@@ -234,10 +242,10 @@ def test_dense_vectors(tmp_path):
 def test_faults_of_dense_vectors(tmp_path, arrays, message):
     np.savez(tmp_path / "v.npz", **arrays)
     with pytest.raises(DataError, match=message):
-        item_features.read_dense(str(tmp_path / "v.npz"))
+        dense_features.read_dense(str(tmp_path / "v.npz"))
 
 
 def test_damaged_dense_file(tmp_path):
     for name in ("v.npz", "v.parquet"):
         with pytest.raises(DataError, match=name):
-            item_features.read_dense(str(written(tmp_path, name, b"PK\x03\x04 cut off")))
+            dense_features.read_dense(str(written(tmp_path, name, b"PK\x03\x04 cut off")))

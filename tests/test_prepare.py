@@ -142,6 +142,15 @@ def test_complete_folder_is_left_alone_or_refused(tmp_path):
         call(tmp_path, LOG)
 
 
+def test_a_folder_of_older_settings_stays_complete(tmp_path):
+    """Its schema names seconds, and none of the settings that came later."""
+    found = call(tmp_path, LOG).settings
+    assert found["timestamp_unit"] == "s"
+    assert not {"columns", "encoding", "quote", "null_values", "id_type", "max_time", "order_column"} & set(found)
+    with pytest.raises(UserError, match="prepared with id_type=None, this call has string"):
+        call(tmp_path, LOG, id_type="string")
+
+
 def test_nobody_is_advised_to_delete_what_prepare_did_not_write(tmp_path):
     for make, message in ((lambda path: path.write_text("letters"), "data is a file, not a folder: choose another"),
                           (lambda path: [path.mkdir(), (path / "thesis.doc").touch()],

@@ -21,9 +21,10 @@ def test_time_stamps(tmp_path, text, seconds):
 
 def test_milliseconds_are_divided_and_recognised(tmp_path):
     path = written(tmp_path, "l.csv", "who,what,when\n1,2,1577836800999\n")
-    assert read(path, **COLUMNS, timestamp_unit="ms").clicks["timestamp"].to_list() == [1577836800]
-    with pytest.raises(DataError, match="--timestamp_unit=ms"):
-        read(path, **COLUMNS)
+    for unit in ("ms", "auto"):
+        assert read(path, **COLUMNS, timestamp_unit=unit).clicks["timestamp"].to_list() == [1577836800]
+    with pytest.raises(DataError, match="--timestamp_unit=s makes 1577836800999 .*give --timestamp_unit=ms"):
+        read(path, **COLUMNS, timestamp_unit="s")
 
 
 @pytest.mark.parametrize("times_given, words", [
@@ -43,11 +44,11 @@ def test_time_stamps_that_are_none_are_warned_of(tmp_path, caplog, times_given, 
     assert bool(words) == bool(caplog.records)
 
 
-def test_seconds_taken_for_milliseconds_are_warned_of(tmp_path, caplog):
+def test_seconds_taken_for_milliseconds_are_refused(tmp_path):
     path = written(tmp_path, "l.csv", "who,what,when\n1,2,1577836800\n")
-    with caplog.at_level("WARNING"):
-        assert read(path, **COLUMNS, timestamp_unit="ms").clicks["timestamp"].to_list() == [1577836]
-    assert "1970-01-19" in caplog.text and "--timestamp_unit" in caplog.text
+    with pytest.raises(DataError, match="makes 1577836800 the time 1970-01-19.*as s it would be 2020-01-01.*"
+                       "give --timestamp_unit=s, or leave"):
+        read(path, **COLUMNS, timestamp_unit="ms")
 
 
 def test_a_time_without_a_date_is_an_error(tmp_path):

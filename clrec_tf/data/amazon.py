@@ -13,12 +13,15 @@ from absl import logging
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import headers
 from clrec_tf.data import item_features
 from clrec_tf.data import tables
+from clrec_tf.data import values
 from clrec_tf.data.item_features import ItemTable
-from clrec_tf.data.tables import EXTRA
+from clrec_tf.data.table_parts import EXTRA
 from clrec_tf.data.tables import ROW
 from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 
 FEATURES = ("category", "brand")
 MAX_LINE = 2**20  # characters of one product; descriptions have some ten thousand
@@ -34,8 +37,9 @@ def open_files(path: str, settings: PrepareConfig) -> dict:
     Raises:
       DataError: a file is damaged.
     """
+    check_edition(path, settings, "reviewerID", "user_id", "amazon2023")
     # A separator that no text has keeps each line whole.
-    table = tables.open_table(path, ("line",), "\x01", quoted=False)
+    table = tables.open_table(path, ("line",), "\x01", quoted=False, reading=tables.reading_of(settings))
     field = lambda name: pl.col("line").str.json_path_match(f"$.{name}")  # null where the line is no JSON
     clicks = table.rows.filter(pl.col("line").is_not_null()).select(
         ROW, EXTRA, user=field("reviewerID"), item=field("asin"), timestamp=field("unixReviewTime"))
@@ -45,11 +49,56 @@ def open_files(path: str, settings: PrepareConfig) -> dict:
     return dict(table=table, clicks=clicks, items=products and read_products(products, settings))
 
 
-def _products_path(path: str):
+def check_edition(path: str, settings: PrepareConfig, own: str, other: str, instead: str) -> None:
+    """`UserError` where the first review lacks the entry `own` and has the `other` one, of another format."""
+    first = next(iter(headers.peek(path, settings.encoding, 1)), "")
+    has = lambda name: f'"{name}"' in first or name in first.split(",")
+    if not has(own) and has(other):
+        raise UserError(f"{path} has reviews of another edition, with {other!r} and not {own!r}: give "
+                        f"--format={instead}")
+
+
+def open_2023(path: str, settings: PrepareConfig) -> dict:
+    """`open_files` for reviews of 2023, JSON lines (or CSV) of user_id, parent_asin, asin and timestamp.
+
+    An item is a parent_asin, to which the products' file belongs, or where a review has none its asin.
+    """
+    check_edition(path, settings, "user_id", "reviewerID", "amazon")
+    table = tables.open_table(path, reading=tables.reading_of(settings))
+    missing = [name for name in ("user_id", "timestamp") if name not in table.columns]
+    wanted = (settings.item_column,) if settings.item_column.endswith("asin") else ("parent_asin", "asin")
+    products = [name for name in wanted if name in table.columns]
+    if missing or not products:
+        raise UserError(f"{path} has no column {(missing or wanted)[0]!r}: --format=amazon2023 has user_id, "
+                        f"parent_asin and timestamp, the file {', '.join(table.columns)}; give --format=columns and "
+                        "name its columns")
+    clicks = table.without_blank_lines().select(
+        ROW, user="user_id", item=pl.coalesce(*(values.text(pl.col(name), pl.String(), settings.null_values)
+                                                for name in products)), timestamp="timestamp")
+    beside = _products_path(path, "jsonl")
+    if beside is None:
+        logging.info("%s lies beside no meta_….jsonl: products have no titles and no features", path)
+    return dict(table=table, clicks=clicks, items=beside and _read_products_2023(beside, settings))
+
+
+def _read_products_2023(path: str, settings: PrepareConfig) -> ItemTable:
+    """Titles, and the features named by flags (default: main_category)."""
+    table = tables.open_table(path, reading=tables.reading_of(settings))
+    others = [name for name in table.columns if name not in ("parent_asin", "title")]
+    if "parent_asin" not in table.columns:
+        raise DataError(f"{path} has no entry 'parent_asin', but {', '.join(table.columns)}: move it away to do "
+                        "without features")
+    wanted = {name: several for name, several in item_features.declared(settings).items() if name in others}
+    features = wanted or {name: False for name in ("main_category",) if name in others}
+    title = "title" if "title" in table.columns else None
+    return item_features.from_table(table, "parent_asin", title, features, settings.multi_separator, settings, True)
+
+
+def _products_path(path: str, ending: str = "json"):
     """meta_X.json[.gz] beside reviews_X_5.json[.gz] or X_5.json[.gz]; None where there is none."""
     folder, name = os.path.split(path)
-    subject = re.sub(r"^reviews_|(_\d+)?\.json(\.gz)?$", "", name)
-    paths = [os.path.join(folder, f"meta_{subject}.json{ending}") for ending in ("", ".gz")]
+    subject = re.sub(rf"^reviews_|(_\d+)?\.{ending}(\.(gz|zst|bz2|xz|zip))?$", "", name)
+    paths = [os.path.join(folder, f"meta_{subject}.{ending}{packed}") for packed in ("", ".gz", ".zst", ".bz2", ".xz")]
     return next(filter(os.path.exists, paths), None)
 
 
@@ -60,7 +109,7 @@ def read_products(path: str, settings: PrepareConfig) -> ItemTable:
       DataError: naming the line that is no product.
     """
     rows, seen, number = [], set(), 0
-    with tables.readable(path), tables.open_text(path) as file:
+    with tables.readable(path), tables.open_text(path, settings.encoding) as file:
         while line := file.readline(MAX_LINE):
             number += 1
             if line.strip():
@@ -71,6 +120,8 @@ def read_products(path: str, settings: PrepareConfig) -> ItemTable:
     if not rows:
         raise DataError(f"{path} holds no product: restore it, or move it away to do without features")
     frame = pl.DataFrame(rows, {name: pl.String for name in ("item", "title", *FEATURES)}, orient="row")
+    frame = frame.with_columns(values.text(pl.col(name), pl.String(), settings.null_values).alias(name)
+                               for name in FEATURES)
     features = {name: False for name in item_features.declared(settings) if name in FEATURES} or {"category": False}
     return ItemTable(path, frame.select("item", "title", *(pl.col(name).alias(f"f:{name}") for name in features)),
                      features, FEATURES)

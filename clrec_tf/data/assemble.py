@@ -6,8 +6,11 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import dense_features
 from clrec_tf.data import dwell
+from clrec_tf.data import events
 from clrec_tf.data import item_features
+from clrec_tf.data import outliers
 from clrec_tf.data import splits
 from clrec_tf.data import times
 from clrec_tf.data import user_split
@@ -37,8 +40,9 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
       UserError: a setting does not fit the log, or nothing remains of it.
     """
     report = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples))
+    report |= dict(ids_are_text_since=log.text_ids) if log.text_ids else {}
     frame = _filtered(log.clicks, settings, report)
-    clicks, items = number(frame, log.features, settings.multi_separator)
+    clicks, items = number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
     kept = splits.most_recent(clicks, settings.max_sequence_length)
@@ -56,21 +60,15 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
 def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
     """Behaviours of --keep_events between --from and --to."""
     if settings.keep_events:
-        if "event" not in frame.columns:
-            raise UserError(f"--keep_events={','.join(settings.keep_events)}: the log has no behaviours; "
-                            "give --event_column, or leave --keep_events out")
-        found = frame["event"].unique().sort().to_list()
-        unknown = sorted(set(settings.keep_events) - set(found))
-        if unknown:
-            raise UserError(f"--keep_events={','.join(settings.keep_events)}: {unknown[0]} is not in the log, which "
-                            f"has {', '.join(map(str, found[:20]))}")
-        kept = frame.filter(pl.col("event").is_in(settings.keep_events))
+        kept = events.kept(frame, settings.keep_events)
         report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
     begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
     end = times.parse_bound("to", settings.to_time, settings.utc_offset)
     if begin is not None or end is not None:
         if "timestamp" not in frame.columns:
             raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
+        for flag, text, bound in (("from", settings.from_time, begin), ("to", settings.to_time, end)):
+            times.check_bound(flag, text, bound, frame["timestamp"])
         kept = frame.filter((pl.col("timestamp") >= begin if begin is not None else True)
                             & (pl.col("timestamp") < end if end is not None else True))
         report["dropped_by_time"], frame = len(frame) - len(kept), kept
@@ -83,38 +81,40 @@ def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.
     return frame
 
 
-def number(frame: pl.DataFrame, features: dict[str, bool], separator: str) -> tuple[Clicks, pl.DataFrame]:
+def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConfig) -> tuple[Clicks, pl.DataFrame]:
     """Numbers users and items by first appearance, and sorts.
 
     Args:
-      frame: user, item, optional timestamp, dwell, title and f:<feature>.
+      frame: user, item, optional timestamp, order, dwell, title and f:<feature>.
       features: name -> whether it has several values.
-      separator: inside several-valued features.
+      settings: the separator inside several-valued features, and words for what is missing.
 
     Returns:
-      The clicks, ties of time in file order; and the items in order of their numbers: item, title and features as
-      first seen in time.
+      The clicks, by time, then by order, then as in the file; and the items in order of their numbers: item, title and
+      features as first seen in time.
     """
     codes, ids = {}, {}
     for column in ("user", "item"):
         ids[column] = frame[column].unique(maintain_order=True)
         codes[column] = frame[column].cast(pl.Enum(ids[column])).to_physical().cast(pl.Int32)
-    timed = [frame["timestamp"]] if "timestamp" in frame.columns else []
+    ordered = [frame[name] for name in ("timestamp", "order") if name in frame.columns]
+    by = [series.name for series in ordered]
     items = pl.DataFrame({"item": ids["item"]})
     for column in (name for name in frame.columns if name == "title" or name.startswith("f:")):
-        known = pl.DataFrame([codes["item"].alias("number"), frame[column], *timed]).drop_nulls(column)
-        if timed:
-            known = known.sort("timestamp", maintain_order=True)
+        known = pl.DataFrame([codes["item"].alias("number"), frame[column], *ordered]).drop_nulls(column)
+        if ordered:
+            known = known.sort(by, maintain_order=True)
         first = known.unique("number", keep="first", maintain_order=True).sort("number")
-        dtype, several = first[column].dtype, features.get(column.removeprefix("f:"), False)
-        first = first.select("number", item_features.values(pl.col(column), dtype, several, separator))
+        name = column.removeprefix("f:")
+        first = pl.DataFrame([first["number"], item_features.feature(
+            first[column], features.get(name, False), settings.multi_separator, settings.null_values,
+            f"{settings.input}: column {name!r}")])
         items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
             first, on="number", how="left", maintain_order="left").drop("number")
     stayed = [frame["dwell"]] if "dwell" in frame.columns else []
-    clicks = pl.DataFrame([codes["user"], codes["item"], *timed, *stayed]).sort(
-        "user", *(series.name for series in timed), maintain_order=True)
+    clicks = pl.DataFrame([codes["user"], codes["item"], *ordered, *stayed]).sort("user", *by, maintain_order=True)
     return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
-                  clicks["timestamp"].to_numpy() if timed else None,
+                  clicks["timestamp"].to_numpy() if "timestamp" in by else None,
                   clicks["dwell"].to_numpy() if stayed else None), items
 
 
@@ -130,7 +130,9 @@ def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> n
     if not (part == splits.TRAIN).any():
         raise DataError(f"--split=last_days: no click lies before the {settings.valid_days} validation and "
                         f"{settings.test_days} test days; the log runs from {report['first_click']} to "
-                        f"{report['last_click']}: lower --valid_days or --test_days")
+                        f"{report['last_click']}: lower --valid_days or --test_days"
+                        + outliers.after_a_gap(clicks.timestamp, settings))
+    outliers.warn_of_parts(clicks.timestamp, part, settings)
     return part
 
 
@@ -140,6 +142,7 @@ def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
     features = dict(log.features)
     for table in item_tables:
         features |= table.features
+        item_features.check_match(items["item"], table.frame["item"], table.path)
         again = [name for name in table.frame.columns if name in items.columns and name != "item"]
         items = items.drop(again).join(table.frame, on="item", how="left", maintain_order="left")
     wanted = item_features.declared(settings)
@@ -149,8 +152,10 @@ def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
         columns = sorted({name for table in (log, *item_tables) for name in table.columns})
         raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of "
                         f"{where}: choose from {', '.join(columns) or 'none, since there are no other columns'}")
-    if settings.title_column != PrepareConfig.title_column and "title" not in items.columns:
-        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features")
+    if settings.title_column not in ("", PrepareConfig.title_column) and "title" not in items.columns:
+        columns = sorted({name for table in (log, *item_tables) for name in table.columns})
+        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features: "
+                        f"choose from {', '.join(columns) or 'none, since there are no other columns'}")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
 
 
@@ -174,7 +179,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
     schema = Schema(
         num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
         features=tuple(feature for feature, *_ in encoded), content_width=0 if content is None else content.shape[1],
-        id_type=vocabulary_lib.id_type(items["item"]), has_timestamps=clicks.timestamp is not None,
+        id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(items["item"]),
+        has_timestamps=clicks.timestamp is not None,
         num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
         split=dict(rule=settings.split, **rule), settings=facts, versions=versions(),
         has_dwell=clicks.dwell is not None)
@@ -215,7 +221,7 @@ def _content(path: str, original_ids: pl.Series, report: dict) -> Optional[np.nd
     """Dense vectors [V + 1, width] by id; zero where an item has none."""
     if not path:
         return None
-    ids, vectors = item_features.read_dense(path)
+    ids, vectors = dense_features.read_dense(path)
     rows = pl.DataFrame({"id": original_ids}).join(
         pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left",
         maintain_order="left")["row"]

@@ -1,13 +1,14 @@
 """The log of everything that was shown, clicked or not, in the ids of a data set."""
 import dataclasses
 import functools
-import os
 
 import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import file_sets
 from clrec_tf.data import logs
+from clrec_tf.data import tables
 from clrec_tf.data import times
 from clrec_tf.data.splits import Clicks
 from clrec_tf.errors import DataError
@@ -49,7 +50,8 @@ def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, 
     if shown.is_empty():
         raise DataError(f"--impressions={settings.impressions}: none of its {log.rows} rows shows an item of the "
                         "vocabulary to a user before that user's last training click: do ids and times match the click "
-                        "log's?")
+                        f"log's? It has {_such_as(log.clicks['user'], log.clicks['item'])}; the click log "
+                        f"{_such_as(users, items)}")
     # A click and the impression that led to it may bear one time stamp: only earlier clicks count.
     shown = shown.sort("timestamp", maintain_order=True).join_asof(
         trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
@@ -57,6 +59,12 @@ def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, 
     report["impressions"] = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples),
                                  kept=len(shown), **dropped)
     return shown.select(pl.col("after").fill_null(0), "shown").to_numpy().astype(np.int32)
+
+
+def _such_as(users: pl.Series, items: pl.Series) -> str:
+    """Some ids, for a message."""
+    few = lambda ids: ", ".join(map(repr, ids.head(3)))
+    return f"users such as {few(users)} and items such as {few(items)}"
 
 
 def _narrowed(rows: pl.DataFrame, steps: dict) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -71,15 +79,20 @@ def _narrowed(rows: pl.DataFrame, steps: dict) -> tuple[pl.DataFrame, dict[str, 
 def _read(settings):
     """The log of what was shown."""
     path = settings.impressions
-    if not os.path.exists(path):
+    if not file_sets.exists(path):
         raise UserError(f"--impressions={path} does not exist: give the log of what was shown")
     if not settings.timestamp_column:
         raise UserError(f"--impressions={path} needs time stamps, to know what a user had clicked before: give "
                         "--timestamp_column")
+    own_header = settings.columns and settings.user_column in tables.open_table(
+        path, delimiter=settings.delimiter, reading=tables.reading_of(settings)).columns
     plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="",
-                                feature_columns=(), multi_feature_columns=())
+                                order_column="", feature_columns=(), multi_feature_columns=(),
+                                columns=() if own_header else settings.columns)
     try:
         source = logs.open_log(plain)
-    except UserError as error:  # whose remedy for logs without time stamps is none here
-        raise UserError(f"--impressions: {str(error).split(', or --timestamp_column=')[0]}") from error
+    except UserError as error:  # whose remedies for logs without time stamps or of another format are none here
+        text = str(error).split(", or --timestamp_column=")[0]
+        text = text.replace("give --format=lists", "give a row per item shown")
+        raise UserError(f"--impressions: {text}") from error
     return logs.read_log(source, plain)

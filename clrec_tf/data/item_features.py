@@ -1,13 +1,19 @@
 """Item files: titles, categorical features and dense vectors by original item id."""
 import dataclasses
-import json
+from typing import Optional, Sequence
 
 from absl import logging
-import numpy as np
 import polars as pl
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import delimiters
+from clrec_tf.data import file_sets
+from clrec_tf.data import headers
+from clrec_tf.data import item_json
 from clrec_tf.data import tables
+from clrec_tf.data import values
+from clrec_tf.data.table_parts import EXTRA
+from clrec_tf.data.tables import ROW
 from clrec_tf.data.tables import Table
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -15,6 +21,9 @@ from clrec_tf.errors import UserError
 MOVIELENS_GENRES = ("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
                     "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller",
                     "War", "Western")
+
+
+_FEW = 0.5  # share of a log's items under which a file of items is probably another's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +50,29 @@ def declared(settings: PrepareConfig) -> dict[str, bool]:
     return {**dict.fromkeys(settings.feature_columns, False), **dict.fromkeys(settings.multi_feature_columns, True)}
 
 
-def values(column: pl.Expr, dtype: pl.DataType, several: bool, separator: str) -> pl.Expr:
-    """A feature's column as a string, or as a list of strings without empty ones."""
-    if not several:
-        return column.cast(pl.String)
-    whole = isinstance(dtype, pl.List)
-    parts = column.cast(pl.List(pl.String)) if whole else column.cast(pl.String).str.split(separator)
-    return parts.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != "")))
+def check_match(items: pl.Series, known: pl.Series, named: str) -> None:
+    """Warns where few items [V] of a log are among those `known` of a file, named for messages.
+
+    Raises:
+      DataError: none is.
+    """
+    share = items.is_in(known.implode()).mean() or 0.0
+    ours, theirs = (", ".join(map(repr, series.head(3))) for series in (items, known))
+    if not share:
+        raise DataError(f"{named} has none of the log's {len(items)} items: the log has ids such as {ours}, the file "
+                        f"such as {theirs}; give the file of this log, its column of ids, or leave it out")
+    if share < _FEW:
+        missing = items.filter(~items.is_in(known.implode())).head(3)
+        logging.warning("%s has %.0f %% of the log's %d items; it lacks such as %s, and has such as %s", named,
+                        100 * share, len(items), ", ".join(map(repr, missing)), theirs)
 
 
 def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool], columns) -> ItemTable:
-    if frame["item"].is_null().any() or (frame["item"] == "").any():
-        raise DataError(f"{path} has an item without an id: correct it")
+    frame = frame.with_columns(values.whole_numbers(frame["item"], "item", path))
+    if frame.is_empty():
+        raise DataError(f"{path} holds no items: give the file of item features, or leave it out")
+    if frame["item"].is_null().any():
+        raise DataError(f"{path} has an item without an id: correct it (--null_values says which words mean that)")
     repeated = frame.filter(pl.col("item").is_duplicated())["item"]
     if len(repeated):
         raise DataError(f"{path} has the item id {repeated.min()} {(repeated == repeated.min()).sum()} times "
@@ -60,10 +80,10 @@ def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool], columns)
     return ItemTable(path, frame, features, tuple(columns))
 
 
-def movielens_items(path: str) -> ItemTable:
-    """movies.dat (id::title::genres) or u.item (id|title|dates|url|19 flags), Latin-1 as GroupLens writes them."""
+def movielens_items(path: str, settings: PrepareConfig) -> ItemTable:
+    """movies.dat (id::title::genres) or u.item (id|title|dates|url|19 flags)."""
     mark, rows = ("|" if path.endswith("u.item") else "::"), []
-    with tables.readable(path), tables.open_text(path, "latin-1") as file:
+    with tables.readable(path), tables.open_text(path, settings.encoding) as file:
         for number, line in enumerate(file, 1):
             fields = line.rstrip("\r\n").split(mark)
             if mark == "::" and len(fields) == 3:
@@ -76,16 +96,21 @@ def movielens_items(path: str) -> ItemTable:
     return _checked(path, pl.DataFrame(rows, types, orient="row"), {"genres": True}, ("genres",))
 
 
-def open_recbole(path: str) -> Table:
-    """A RecBole atomic file, its columns without their types."""
-    names = [field.split(":")[0] for field in tables.first_line(path).split("\t")]
-    return tables.open_table(path, names, "\t", quoted=False, skip_header=True)
+def open_recbole(path: str, settings: PrepareConfig) -> Table:
+    """A RecBole atomic file or several, its columns without their types."""
+    names = list(_recbole_kinds(path))
+    return tables.open_table(path, names, "\t", quoted=False, skip_header=True, reading=tables.reading_of(settings))
+
+
+def _recbole_kinds(path: str) -> dict[str, str]:
+    """Column -> type, as the header line has them."""
+    header = tables.first_line(file_sets.find(path)[0].path)
+    return dict(field.strip().partition(":")[::2] for field in header.split("\t"))
 
 
 def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
     """A RecBole .item file: by default every `token` is a feature, every `token_seq` a several-valued one."""
-    table = open_recbole(path)
-    kinds = dict(field.partition(":")[::2] for field in tables.first_line(path).split("\t"))
+    table, kinds = open_recbole(path, settings), _recbole_kinds(path)
     if settings.item_column not in kinds:
         raise UserError(f"{path} has no column {settings.item_column!r}: give --item_column as one of "
                         f"{', '.join(kinds)}")
@@ -97,100 +122,72 @@ def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
         if kinds.get(name) == "token_seq":
             raise UserError(f"--feature_columns={','.join(settings.feature_columns)}: {path} declares {name} as "
                             "token_seq, several values: name it in --multi_feature_columns")
-    return _from_table(table, settings.item_column, title, features, " ")
+    return from_table(table, settings.item_column, title, features, " ", settings)
 
 
-def _from_table(table: Table, item: str, title, features: dict[str, bool], separator: str) -> ItemTable:
-    dtypes = table.rows.collect_schema()
-    columns = [pl.col(item).cast(pl.String).alias("item")]
-    columns += [pl.col(title).cast(pl.String).alias("title")] if title else []
-    columns += [values(pl.col(name), dtypes[name], several, separator).alias(f"f:{name}")
-                for name, several in features.items()]
-    present = pl.any_horizontal(pl.col(name).is_not_null() for name in table.columns)  # no blank lines
+def from_table(table: Table, item: str, title: Optional[str], features: dict[str, bool], separator: str,
+               settings: PrepareConfig, first_counts: bool = False) -> ItemTable:
+    """Items of a table.
+
+    Args:
+      table: a row per item.
+      item, title: columns; title may be None.
+      features: column -> whether it has several values.
+      separator: inside of these.
+      settings: words for what is missing.
+      first_counts: whether an item may stand twice, of which the first row counts.
+
+    Raises:
+      DataError: the file is damaged, or ids are missing or repeated.
+    """
+    dtypes, nulls = table.rows.collect_schema(), settings.null_values
+    for name in filter(None, (item, title, *features)):
+        if isinstance(dtypes[name], pl.Struct) or dtypes[name].is_nested() and name not in features:
+            raise UserError(f"{table.path}: column {name!r} holds {dtypes[name]}: name a column of single values")
+    columns = [values.text(pl.col(name), dtypes[name], nulls).alias(canonical)
+               for canonical, name in (("item", item), ("title", title)) if name]
+    rows = table.without_blank_lines()
     with tables.readable(table.path):
-        frame = table.rows.filter(present).select(columns).collect()
-        surplus = table.rows.filter(pl.col(tables.EXTRA).is_not_null()).head(1).collect() if table.first_line else []
+        frame = rows.select(*columns, *(pl.col(name).alias(f"f:{name}") for name in features)).collect()
+        surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect() if EXTRA in dtypes.names() else []
+        read = table.rows.select(pl.len()).collect().item() if table.records is not None else None
+        if dtypes[item].is_float():
+            values.check_exact(rows.select(item).collect()[item], item, table.path)
     if len(surplus):
-        raise DataError(f"{table.path}, {table.where(surplus[tables.ROW][0])} has more than its {len(table.columns)} "
-                        "fields: correct it")
+        raise DataError(f"{table.path}, {table.where(surplus[ROW][0])} has more than its {len(table.columns)} "
+                        "fields: correct it (--quote says what quotes are)")
+    if read != table.records:
+        raise DataError(f"{table.path} has {table.records} rows by its lines and quotes, and {read} were read: give "
+                        "--quote=none if quotes are plain characters")
+    frame = frame.unique("item", keep="first", maintain_order=True) if first_counts else frame
+    for name, several in features.items():
+        where = f"{table.path}: column {name!r}"
+        frame = frame.with_columns(feature(frame[f"f:{name}"], several, separator, nulls, where))
     return _checked(table.path, frame, features, (name for name in table.columns if name not in (item, title)))
 
 
+def feature(column: pl.Series, several: bool, separator: str, nulls: Sequence[str], where: str) -> pl.Series:
+    """A feature's values as strings, or lists of strings: `values.single`, `values.several`."""
+    return values.several(column, separator, nulls, where) if several else values.single(column, nulls, where)
+
+
 def read_item_file(settings: PrepareConfig) -> ItemTable:
-    """--item_features: TSV, CSV, Parquet or JSON (also .gz).
+    """--item_features: TSV, CSV, JSON lines, Parquet or JSON.
 
     Raises:
-      UserError, DataError: file missing or damaged, ids missing or repeated.
+      UserError, DataError: file missing or damaged, ids missing, repeated or in no evident column.
     """
     path, wanted = settings.item_features, declared(settings)
-    if tables.stem_extension(path) == "json":
-        return _json_items(path, wanted, settings)
-    # --delimiter belongs to --input.
-    table = tables.open_table(path)
-    item, *others = table.columns if settings.item_column not in table.columns else (
-        settings.item_column, *(name for name in table.columns if name != settings.item_column))
+    separator = delimiters.plain(settings.multi_separator, "multi_separator")
+    if item_json.is_object(path):
+        return _checked(path, *item_json.read(path, wanted, separator, settings))
+    # --delimiter and --columns belong to --input.
+    table = tables.open_table(path, reading=dataclasses.replace(tables.reading_of(settings), beside=True))
+    item = headers.item_id_column(table.columns, settings.item_features_id, settings.item_column, path)
+    others = [name for name in table.columns if name != item]
     features = {name: several for name, several in wanted.items() if name in others}
-    title = settings.title_column if settings.title_column in others else None
+    title = settings.title_column if settings.title_column and settings.title_column in others else None
     unused = [name for name in others if name not in features and name != title]
     if unused:
         logging.info("%s: columns not used: %s (--feature_columns, --multi_feature_columns)", path, ", ".join(unused))
-    return _from_table(table, item, title, features, settings.multi_separator)
-
-
-def _json_items(path: str, wanted: dict[str, bool], settings: PrepareConfig) -> ItemTable:
-    try:
-        with tables.readable(path), tables.open_text(path) as file:
-            pairs = json.load(file, object_pairs_hook=list)  # a dict would swallow an id that stands twice
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path} is not JSON ({error}): restore or correct the file") from error
-    if not (isinstance(pairs, list) and pairs and all(isinstance(pair, tuple) for pair in pairs)):
-        raise DataError(f"{path} is not an object of item ids: give {{id: {{feature: value}}}} or {{id: [values]}}")
-    # {id: [values]} holds one feature without a name; {id: {feature: value}} arrives as pairs.
-    only = (list(settings.multi_feature_columns) or ["attributes"])[0]
-    items = [(item, dict(row) if row and isinstance(row[0], tuple) else {only: row} if row else {})
-             for item, row in pairs]
-    found = {}
-    for _, row in items:
-        for name, value in row.items():
-            found[name] = found.get(name, False) or isinstance(value, list)
-    features = {name: several for name, several in wanted.items() if name in found} or {
-        name: several for name, several in found.items() if name != settings.title_column}
-    columns = {"item": pl.Series([item for item, _ in items], dtype=pl.String)}
-    if settings.title_column in found:
-        columns["title"] = pl.Series([row.get(settings.title_column) for _, row in items], dtype=pl.String)
-    for name, several in features.items():
-        texts = [_texts(row.get(name), settings.multi_separator if several else None) for _, row in items]
-        columns[f"f:{name}"] = pl.Series(texts, dtype=pl.List(pl.String)) if several else pl.Series(
-            [text[0] if text else None for text in texts], dtype=pl.String)
-    return _checked(path, pl.DataFrame(columns), features, (name for name in found if name != settings.title_column))
-
-
-def _texts(value, separator) -> list[str]:
-    parts = value if isinstance(value, list) else str(value).split(separator) if separator and value else [value]
-    return [str(part) for part in parts if part is not None and str(part) != ""]
-
-
-def read_dense(path: str) -> tuple[list[str], np.ndarray]:
-    """--dense_features -> original ids [N] and float32 vectors [N, width]."""
-    try:
-        with tables.readable(path):
-            if path.endswith(".npz"):
-                with np.load(path, allow_pickle=False) as arrays:
-                    ids, vectors = [str(item) for item in arrays["ids"].tolist()], arrays["vectors"]
-            else:
-                frame = pl.read_parquet(path, columns=["item_id", "vector"])
-                ids, vectors = frame["item_id"].cast(pl.String).to_list(), np.array(frame["vector"].to_list())
-        vectors = np.asarray(vectors, np.float32)
-    except (KeyError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise DataError(f"--dense_features={path}: {error}; give .npz with `ids` and `vectors`, or Parquet with "
-                        "`item_id` and `vector`, each vector as wide as the others") from error
-    if vectors.ndim != 2 or len(vectors) != len(ids) or vectors.shape[1] == 0:
-        raise DataError(f"--dense_features={path}: {len(ids)} ids but vectors of shape {vectors.shape}: give one row "
-                        "per id")
-    if not np.isfinite(vectors).all():
-        raise DataError(f"--dense_features={path} has NaN or infinite values: remove them")
-    if len(set(ids)) != len(ids):
-        raise DataError(f"--dense_features={path} has an item id twice: keep one row per item")
-    return ids, vectors
+    return from_table(table, item, title, features, separator, settings)

@@ -5,6 +5,7 @@ import zlib
 import numpy as np
 import polars as pl
 
+from clrec_tf.data import ids as ids_lib
 from clrec_tf.data.schema import Feature
 
 
@@ -53,7 +54,7 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
 
 def id_type(original_ids: pl.Series) -> str:
     """"int" if every id is a canonical non-negative integer of at most 18 digits, else "string"."""
-    return "int" if original_ids.str.contains(r"^(0|[1-9][0-9]{0,17})$").all() else "string"
+    return "int" if original_ids.str.contains(ids_lib.INTEGER).all() else "string"
 
 
 def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int,

@@ -14,6 +14,7 @@ import polars as pl
 
 from clrec_tf.config import RandomisedConfig
 from clrec_tf.config import require
+from clrec_tf.data import table_parts
 from clrec_tf.data import tables
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -67,7 +68,7 @@ def read_ratings(settings: RandomisedConfig) -> RatingData:
     names = (SELECTED, RANDOM)
     paths = {name: require(getattr(settings, name), name, "it holds the ratings of one part") for name in names}
     triples = {name: settings.ratings_form == "triples" or settings.ratings_form == "auto"
-               and tables.stem_extension(path) in ("csv", "tsv") for name, path in paths.items()}
+               and table_parts.stem_extension(path) in ("csv", "tsv") for name, path in paths.items()}
     if len(set(triples.values())) > 1:
         raise UserError(f"--{SELECTED} and --{RANDOM} have different forms: bring both into one, or say which it is "
                         "with --ratings_form")
@@ -161,7 +162,7 @@ def _read_triples(name, path):
         with tables.readable(path):
             found = table.rows.with_columns(
                 number=pl.col("rating").str.strip_chars().cast(pl.Float64, strict=False)).collect()
-    bad = found.filter(pl.col("user").is_null() | pl.col("item").is_null() | pl.col(tables.EXTRA).is_not_null()
+    bad = found.filter(pl.col("user").is_null() | pl.col("item").is_null() | pl.col(table_parts.EXTRA).is_not_null()
                        | pl.col("number").is_null() | ~pl.col("number").is_finite())
     if len(bad):
         row = bad[tables.ROW][0]

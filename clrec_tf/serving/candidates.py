@@ -4,12 +4,12 @@ from typing import Optional
 
 import numpy as np
 
+from clrec_tf.data.ids import check_id
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.dial import item_coordinate, with_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import Catalogue
 
-MAX_ID_LENGTH = 512  # characters; item_ids.npy has fixed-width rows, so one long id would widen them all
 _SAME = 1e-6  # part of a vector's norm that two computations of it may differ by
 
 
@@ -87,10 +87,3 @@ def _checked_ids(ids):
     for text in ids:
         check_id(text, "the catalogue cannot be exported")
     return ids.astype(str)
-
-
-def check_id(text: str, where: str) -> None:
-    """`DataError` where text cannot be an id, which is a line of a file."""
-    if not 0 < len(text) <= MAX_ID_LENGTH or any(mark in text for mark in "\n\r\0"):
-        raise DataError(f"{where}: item id {text[:80]!r} must have 1 to {MAX_ID_LENGTH} characters, none of them a "
-                        "line break or a zero byte")

@@ -5,9 +5,10 @@ from typing import Iterator, Optional
 import numpy as np
 import polars as pl
 
+from clrec_tf.data.ids import check_id
+from clrec_tf.data.texts import without_mark
 from clrec_tf.errors import DataError
 from clrec_tf.serving.bundle import Bundle
-from clrec_tf.serving.candidates import check_id
 from clrec_tf.serving.user_requests import json_lines
 from clrec_tf.serving.user_requests import parse_item
 from clrec_tf.serving.user_requests import parse_request
@@ -71,11 +72,12 @@ def read_withdrawn(path: str, id_type: str) -> np.ndarray:
         for number, line in enumerate(file, 1):
             where = f"{path}, line {number}"
             try:
+                line = without_mark(line, path) if number == 1 else line
                 text = line.rstrip(b"\r\n").decode("utf-8")
             except UnicodeDecodeError as error:
                 raise DataError(f"{where} is not UTF-8 ({error}): give one item id a line") from error
             if text.strip():
-                ids[parse_item(text, id_type, where)] = None
+                ids[parse_item(text.strip(), id_type, where)] = None
     return np.array(list(ids), np.int64 if id_type == "int" else str)
 
 
@@ -205,7 +207,7 @@ def _json_lines(path) -> Iterator:
 def _parquet_rows(path) -> Iterator:
     """(place, value) of each row."""
     try:
-        table = pl.read_parquet(path, use_pyarrow=False)
+        table = pl.read_parquet(path, use_pyarrow=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path} is not readable Parquet ({error})") from error
     if "id" not in table.columns:

@@ -5,6 +5,7 @@ from typing import Any, Iterable, Iterator, Optional, Union
 
 import polars as pl
 
+from clrec_tf.data.texts import without_mark
 from clrec_tf.data.times import LATEST_SECOND
 from clrec_tf.errors import DataError
 
@@ -99,6 +100,7 @@ def read_json_lines(lines: Iterable[bytes], id_type: str, source: str) -> Iterat
 def json_lines(lines: Iterable[bytes], source: str) -> Iterator[tuple[str, Any]]:
     """("source, line N", value) of each line that is not blank. `DataError` names the line that is not JSON."""
     for number, line in enumerate(lines, 1):
+        line = without_mark(line, source) if number == 1 else line
         if not line.strip():
             continue
         where = f"{source}, line {number}"
@@ -112,7 +114,7 @@ def json_lines(lines: Iterable[bytes], source: str) -> Iterator[tuple[str, Any]]
 def read_parquet(path: str, id_type: str) -> Iterator[UserRequest]:
     """One user per row with columns of `parse_request`'s names; others are ignored. `DataError` names the row."""
     try:
-        table = pl.scan_parquet(path)
+        table = pl.scan_parquet(path, glob=False)
         columns = table.collect_schema()
         rows = table.select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, OSError) as error:

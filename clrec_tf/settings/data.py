@@ -29,26 +29,56 @@ class WorldConfig(Section):
 class PrepareConfig(Section):
     """From a raw click log to TFRecords."""
     format: str = setting("columns",
-        "Form of --input. amazon: reviews_X_5.json, with meta_X.json beside it. sequence: lines of user and item in "
-        "time order. sequence_per_user: one user a line, then its items. recbole splits token_seq columns at spaces.",
-        choices=("taobao", "movielens", "amazon", "sequence", "sequence_per_user", "recbole", "columns"))
+        "Form of --input. columns: a header, or --columns; text, JSON lines or Parquet. lists: the same with lists of "
+        "items (and times), one row per user. sequence: lines of user and item in time order. sequence_per_user: one "
+        "user a line, then its items. amazon: reviews_X_5.json, with meta_X.json beside it; amazon2023: X.jsonl, with "
+        "meta_X.jsonl. recbole splits token_seq columns at spaces.",
+        choices=("taobao", "movielens", "amazon", "amazon2023", "sequence", "sequence_per_user", "recbole", "columns",
+                 "lists"))
     input: str = setting("",
-        "Click log: a file (also .gz), or for movielens, amazon and recbole the folder or the ratings file.")
+        "Click log: a file (also packed: gz, zst, bz2, xz, zip), several separated by commas, a pattern, or a folder "
+        "of parts, whose folders name=value are columns; for movielens, amazon and recbole the folder or the ratings "
+        "file.")
     item_features: str = setting("",
-        "File of item features joined by item id: TSV/CSV with a header whose first column is the item id, "
-        "Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. Features used: --feature_columns and "
-        "--multi_feature_columns; of JSON all, by default.")
+        "File of item features joined by item id: TSV, CSV, JSON lines or Parquet, or JSON "
+        "{id: {feature: value or list}} "
+        "/ {id: [values]}. Features used: --feature_columns and --multi_feature_columns; of JSON all, by default.")
+    item_features_id: str = setting("", "Column of the item id in --item_features (default: --item_column, else the "
+                                        "only one called like an id, such as item, item_id or asin).")
     dense_features: str = setting("",
         "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the columns `item_id` "
         "and `vector`.")
-    delimiter: str = setting("", "Column delimiter of a text --input (default: by format and file name).")
-    user_column: str = setting("user_id", "Column of the user id (format columns).")
-    item_column: str = setting("item_id", "Column of the item id (format columns).")
-    timestamp_column: str = setting("timestamp", "Column of the time stamp: a number, or an ISO date-time (in "
+    columns: tuple[str, ...] = setting((), "Names of all columns, from left to right, of a text --input without a "
+                                           "header (formats columns and lists).")
+    delimiter: str = setting("", "What separates columns of a text --input, one or several characters, \\t and \\x01 "
+                                 "too (default: by format and file name).")
+    encoding: str = setting("", "Encoding of a text --input, such as cp1252 or gbk (default: told from the file, and "
+                                "said if it is not UTF-8), and of other files that are not UTF-8.")
+    quote: str = setting("auto", "Double quotes of text files. none: characters like others. double: around fields. "
+                                 "auto: "
+                                 "double unless tabs or several characters separate columns; refuses a field whose "
+                                 "lines look like rows.", choices=("auto", "double", "none"))
+    null_values: tuple[str, ...] = setting(
+        ("nan", "NaN", "NAN", "NULL", "null", "Null", "\\N", "None", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaT",
+         "undefined"),
+        "Words that mean a missing value, as empty text and NaN do: a bad row for ids and times, else no value.")
+    id_type: str = setting("auto", "Type of item ids. int: integers from 0 to 10^18 - 1, others are bad rows. string: "
+                                   "text, negative numbers and longer ones too. auto: int if all are.",
+                           choices=("auto", "int", "string"))
+    user_column: str = setting("user_id", "Column of the user id (formats columns, lists and recbole).")
+    item_column: str = setting("item_id", "Column of the item id (formats columns, lists and recbole).")
+    timestamp_column: str = setting("timestamp", "Column of the time stamp: a number, or an ISO date(-time) (in "
                                                  "--utc_offset unless it names its own); empty: the file is in time "
-                                                 "order and has no time stamps (formats columns and recbole).")
-    timestamp_unit: str = setting("s", "Unit of numeric time stamps: seconds or milliseconds; date-times have none.",
-                                  choices=("s", "ms"))
+                                                 "order and has no time stamps (formats columns, lists and recbole).")
+    order_column: str = setting("", "Column of numbers that orders clicks of a user with equal time stamps, or all if "
+                                    "there are none (default: the file's order; formats columns and recbole).")
+    timestamp_unit: str = setting("auto", "Unit of numeric time stamps: told from the values, or seconds and finer "
+                                          "since 1970, days, or the digits of a date; date-times have none.",
+                                  choices=("auto", "s", "ms", "us", "ns", "d", "yyyymmdd", "yyyymmddhh", "yyyymmddhhmm",
+                                           "yyyymmddhhmmss"))
+    timestamp_format: str = setting("", "Pattern of date-times that are not ISO, such as '%d/%m/%Y %H:%M'.")
+    max_time: str = setting("", "Clicks after this time are bad rows: seconds, or an ISO date(-time) (default: "
+                                "tomorrow).")
     dwell_column: str = setting("", "Column of the seconds that the user stayed with the item, rounded down; empty or "
                                     "negative values are unknown (formats columns and recbole).")
     event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
@@ -58,7 +88,7 @@ class PrepareConfig(Section):
                                                    "--item_features).")
     multi_feature_columns: tuple[str, ...] = setting((), "Item features with several values each, split at "
                                                          "--multi_separator.")
-    multi_separator: str = setting("|", "Separator inside a several-valued feature.")
+    multi_separator: str = setting("|", "Separator inside a several-valued feature, and of lists of items as text.")
     max_values: int = setting(8, "Values kept of a several-valued feature.", lower=1)
     keep_events: tuple[str, ...] = setting((), "Behaviours kept, such as pv,buy (default: all).")
     split: str = setting("leave_one_out",
@@ -74,9 +104,9 @@ class PrepareConfig(Section):
                                  lower=0.0, upper=1.0)
     utc_offset: float = setting(0.0, "Hours added to UTC to find a day's border.", lower=-14.0, upper=14.0)
     from_time: str = setting("",
-        "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset.")
+        "Drop clicks before this time: seconds, or an ISO date(-time) in --utc_offset, 20240131 too.")
     to_time: str = setting("",
-        "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset.")
+        "Drop clicks at or after this time: seconds, or an ISO date(-time) in --utc_offset, 20240131 too.")
     min_train_length: int = setting(5, "Training sequences shorter than this are not trained on.", lower=1)
     max_sequence_length: int = setting(10_000, "Most recent clicks kept per user.", lower=2)
     min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)

@@ -1,0 +1,55 @@
+"""Delimiters of text: as they are given, and as they are told from a header."""
+import codecs
+import re
+
+from clrec_tf.errors import UserError
+
+LIKELY = ("\t", ";", ",", "|", "::", ":", " ")
+_STAND_INS = (0x1F, 0x1E, 0x1D, 0x1C, 0x02, 0x03)  # control characters that no text has
+
+
+def plain(value: str, flag: str = "delimiter") -> str:
+    r"""What a flag means: "\t" is a tab, "\x01" that character.
+
+    Raises:
+      UserError: an escape that there is not, or a quote or line break.
+    """
+    text = value
+    if "\\" in value and len(value) > 1:
+        if not re.fullmatch(r"(?:\\(?:[tnr\\0abefv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|[^\\])+", value):
+            raise UserError(f"--{flag}={value!r} has an escape that is none: give the characters themselves, or \\t "
+                            "for a tab and \\x01 for the character of that number")
+        text = codecs.decode(value.replace("\\0", "\\x00"), "unicode_escape") if value.isascii() else value
+    if any(mark in text for mark in '"\r\n\0'):
+        raise UserError(f"--{flag}={value!r} holds a quote, line break or zero byte: give what stands between two "
+                        "columns")
+    return text
+
+
+def guess(header: str, extension: str, wide: bool = False) -> str:
+    """The delimiter of a header line: tab, semicolon or comma; `wide`: or a bar or two colons, where it has none."""
+    if extension == "tsv":
+        return "\t"
+    return next((mark for mark in LIKELY[:5 if wide else 3] if mark in header), ",")
+
+
+def of_names(header: str, name: str) -> str:
+    """What separates the names of a header that was not cut, one of which is wanted; "" of other lines."""
+    runs = tuple(run for run in re.findall(" +", header.strip())[:1])  # columns may be padded with several spaces
+    cuts = lambda mark: name in (field.strip(' "') for field in header.split(mark))
+    found = next((mark for mark in (*LIKELY[:-1], *runs) if mark in header and cuts(mark)), "")
+    return found or next((mark for mark in LIKELY[:-1] if mark in header), "")
+
+
+def shown(mark: str) -> str:
+    """A delimiter as it is given to a flag in a shell."""
+    return "'\\t' (tab)" if mark == "\t" else f"'{mark}'"
+
+
+def as_one_byte(data: bytes, delimiter: str, path: str) -> tuple[bytes, str]:
+    """A text whose delimiter of several bytes is replaced by one that it does not hold."""
+    mark = next((mark for mark in _STAND_INS if data.find(bytes([mark])) < 0), None)
+    if mark is None:
+        raise UserError(f"{path} holds every control character that could stand for --delimiter={delimiter!r}: replace "
+                        "the delimiter by a single character")
+    return bytes(data).replace(delimiter.encode(), bytes([mark])), chr(mark)
