@@ -10,6 +10,8 @@ from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.evaluation.examples import read_feature_values
 from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.figures import save_degree_histogram
+from clrec_tf.evaluation.findings import WARNINGS
+from clrec_tf.evaluation.findings import warnings_of
 from clrec_tf.evaluation.intent_example import example_of
 from clrec_tf.evaluation.intent_figure import save_intents
 from clrec_tf.evaluation.intent_report import intent_metrics
@@ -54,36 +56,53 @@ def evaluate(config: Config) -> dict:
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash,
               **_metrics_of(trained.model, encoder, items, users, catalogue, config, log_items)}
     if config.evaluate.untrained:
-        initial = build_model(trained.model_config, trained.schema, load_content(data_dir, trained.schema), seed)
+        initial = _initial(config, trained)
         untrained = Encoder(initial, trained.model_config.max_history)
         found = _metrics_of(initial, untrained, untrained.compared_items(catalogue.item_rows), users, catalogue, config,
                             log_items, detailed=False)
         result |= {UNTRAINED + name: value for name, value in found.items() if isinstance(value, float)}
-    save_metrics(workdir, result)
+
+    def of_initial(sample):
+        untrained = Encoder(_initial(config, trained), trained.model_config.max_history)
+        return _searched(untrained, sample, config.evaluate), untrained.compared_items(catalogue.item_rows)
+
+    warnings = warnings_of(result, users, config.evaluate,
+                           lambda sample: (_searched(encoder, sample, config.evaluate), items), of_initial)
+    save_metrics(workdir, result | {WARNINGS: warnings})
     if result.get("intents/share_max/selected", 0.0) > COLLAPSED:
         logging.warning(
             "one intent's vector is the heaviest of %.0f %% of the users, so weights say little and rankings by one "
             "vector are those of a generalist: search several (--eval_intents, retrieve --intents), train with "
             "--selection_weight=1, or use --model=clrec where the next click's intent cannot be foreseen",
             100 * result["intents/share_max/selected"])
-    print(metrics_table(result, trained.model.name))
+    print(metrics_table(result, trained.model.name), *(f"warning: {warning}" for warning in warnings), sep="\n")
     pictures = [save_degree_histogram(workdir, result, trained.model.name)]
     if trained.model.num_intents > 1:
         example = example_of(trained.model, encoder, items, users, catalogue, read_feature_values(data_dir),
                              trained.model_config.max_history, config.evaluate, seed)
         pictures.append(save_intents(workdir, example))
     logging.info("wrote %s/metrics.json, %s", workdir, ", ".join(pictures))
-    return result
+    return result | {WARNINGS: warnings}
+
+
+def _initial(config, trained):
+    """The model as it was before training."""
+    return build_model(trained.model_config, trained.schema, load_content(config.paths.data_dir, trained.schema),
+                       config.paths.seed)
+
+
+def _searched(encoder, users, settings):
+    """The vectors [U,d] or [U,K,d] by which users are searched."""
+    if settings.eval_intents > 1:
+        return encoder.user_intents(users, settings.eval_intents)[0]
+    return encoder.user_vectors(users)
 
 
 def _metrics_of(model, encoder, items, users, catalogue, config, log_items, **options):
     """All metrics of one model with item vectors `items` [V,d]; `options` of `evaluate_vectors`."""
     settings, seed, counts = config.evaluate, config.paths.seed, catalogue.counts
-    if settings.eval_intents > 1:
-        vectors = encoder.user_intents(users, settings.eval_intents)[0]
-        first = vectors[:, 0]
-    else:
-        first = vectors = encoder.user_vectors(users)
+    vectors = _searched(encoder, users, settings)
+    first = vectors[:, 0] if vectors.ndim == 3 else vectors
     result = evaluate_vectors(vectors, items, users, counts, settings, seed, **options)
     if model.num_intents > 1:
         result |= {"intents_searched": settings.eval_intents}

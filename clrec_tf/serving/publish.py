@@ -22,6 +22,7 @@ from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
+from clrec_tf.serving.list_check import check_lists
 from clrec_tf.serving.saved_model import TowerParts, UserTower
 from clrec_tf.serving.tuning import build_index, recall_at_k
 
@@ -73,6 +74,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     candidates = encode_candidates(encoder, catalogue)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
                               config.export_users)
+    check_lists(held_out, candidates.compared, config)
     queries = held_out.intents.heaviest(default_count(model.num_intents)).queries()
     k = min(config.recall_k, len(candidates.items))
     index = build_index(config.index, candidates.compared, queries, k, config.target_recall,

@@ -36,6 +36,7 @@ class ExportConfig(Section):
     export_users: int = setting(1000, "Held-out users on whom export measures recall and parity.", lower=1)
     serving_base_path: str = setting("", "Path of --export_dir as TensorFlow Serving sees it, for models.config, such "
                                          "as /models/clrec in a container (default: the absolute --export_dir).")
+    allow_constant_lists: bool = setting(False, "Export even a model that gives the same list to everybody.")
     scann_export_dir: str = setting("", "Folder for a second SavedModel of the same version that searches by ScaNN's "
                                         "operations, for a TensorFlow Serving built with them (empty: none).")
 

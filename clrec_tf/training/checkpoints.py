@@ -35,6 +35,7 @@ class Progress:
       last_validation_step: step of the last validation.
       skipped_steps: steps without update so far.
       trailing_skipped: of those, the ones since the last good step.
+      zero_gradients: steps in a row until now whose gradient was exactly 0.
       stopped_early: whether early stopping has ended the training.
     """
     step: int = 0
@@ -47,6 +48,7 @@ class Progress:
     last_validation_step: int = 0
     skipped_steps: int = 0
     trailing_skipped: int = 0
+    zero_gradients: int = 0
     stopped_early: bool = False
 
     def use_metric(self, name: str) -> None:

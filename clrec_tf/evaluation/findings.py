@@ -1,0 +1,79 @@
+"""What an evaluation has to say in words: that a model recommends the same to everybody, or is worse than nothing."""
+from typing import Callable
+
+import numpy as np
+
+from clrec_tf.config import EvaluateConfig
+from clrec_tf.evaluation import constant_lists
+from clrec_tf.evaluation import metrics
+from clrec_tf.evaluation import protocols
+from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation.report import MOST_POPULAR
+
+WARNINGS = "warnings"  # key of metrics.json, a list of sentences
+_COMPARED_USERS = 1000
+_SURE = 2  # standard errors
+_REMEDY = ("lower --learning_rate, look for extreme values in features and dense vectors, and at the loss in "
+           "metrics.jsonl, which must come below the log of the number of candidates")
+Vectors = Callable[[EvaluationSet], tuple[np.ndarray, np.ndarray]]  # users -> their vectors [U,K,d], items' [V,d]
+
+
+def warnings_of(result: dict, users: EvaluationSet, config: EvaluateConfig, trained: Vectors, untrained: Vectors
+                ) -> list[str]:
+    """Sentences for the report; none about a sound model.
+
+    Args:
+      result: metrics of `report.evaluate_scorer`.
+      users: who was evaluated.
+      config: the settings of it.
+      trained: gives vectors of the model.
+      untrained: of the model with its initial values; called only where most-popular is better than the model.
+    """
+    found = []
+    sample = users.take(constant_lists.sample_rows(users.num_users))
+    histories = len({tuple(sample.history_ids[start:stop]) for start, stop in zip(
+        sample.history_splits, sample.history_splits[1:])})
+    same = constant_lists.same_for_everybody(*trained(sample), histories)
+    if same:
+        found.append(f"the same list for everybody: {same}. The model has collapsed: {_REMEDY}")
+    worse = _worse_than_nothing(result, users, config, trained, untrained)
+    return found + ([worse] if worse else [])
+
+
+def _worse_than_nothing(result, users, config, trained, untrained):
+    """A sentence where the hit rate is below most-popular's and, by the same users, below the untrained model's.
+
+    Most-popular alone says nothing: in a log that follows exposure it is hard to beat, and a model that takes the
+    exposure out should not. The untrained model finds the items of the history itself, whose repeated clicks stay
+    candidates; where seen items are filtered, the users compared are therefore those whose next click is new to them.
+    """
+    cutoff = min((int(k) for k in config.ks), key=lambda k: (abs(k - 10), k))
+    name = f"hr@{cutoff}/full"
+    if config.filter_seen and f"{name}/new" in result:
+        name += "/new"
+        users = users.take(np.flatnonzero(~_repeated(users)))
+    if not result.get(f"{name}/high", np.inf) < result.get(MOST_POPULAR + name, -np.inf):
+        return ""
+    sample = users.take(constant_lists.sample_rows(users.num_users, _COMPARED_USERS))
+    mine, initial = (_hits(*vectors(sample), sample, cutoff, config.filter_seen) for vectors in (trained, untrained))
+    difference = mine - initial
+    if not difference.mean() + _SURE * difference.std() / np.sqrt(len(difference)) < 0:
+        return ""
+    return (f"{name} = {result[name]:.4f} is less than most-popular's {result[MOST_POPULAR + name]:.4f}, and of "
+            f"{len(difference)} users compared also less than that of the model before training ({mine.mean():.4f}, "
+            f"{initial.mean():.4f}): training has done harm. {_REMEDY[0].upper()}{_REMEDY[1:]}")
+
+
+def _repeated(users):
+    rows, items = users.history_pairs(0, users.num_users)
+    repeated = np.zeros(users.num_users, bool)
+    repeated[rows[items == users.next_clicks[rows]]] = True
+    return repeated
+
+
+def _hits(user_vectors, item_vectors, users, cutoff, filter_seen):
+    """Hit rate of each user's next click among the whole catalogue, [U]."""
+    ranked = protocols.rank_targets(protocols.vector_scorer(user_vectors, item_vectors), users, len(item_vectors),
+                                    filter_seen=filter_seen).counts["full"]
+    first = users.target_splits[:-1]
+    return metrics.hit_rate(ranked.better[first], ranked.tied[first], cutoff)
