@@ -178,7 +178,7 @@ def read_dense(path: str) -> tuple[list[str], np.ndarray]:
                 with np.load(path, allow_pickle=False) as arrays:
                     ids, vectors = [str(item) for item in arrays["ids"].tolist()], arrays["vectors"]
             else:
-                frame = pl.read_parquet(path, columns=["item_id", "vector"])
+                frame = pl.read_parquet(path, columns=["item_id", "vector"], glob=False)
                 ids, vectors = frame["item_id"].cast(pl.String).to_list(), np.array(frame["vector"].to_list())
         vectors = np.asarray(vectors, np.float32)
     except (KeyError, ValueError) as error:

@@ -92,7 +92,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
         if not os.path.isfile(path):
             raise FileNotFoundError(2, "no such file", path)
         if stem_extension(path) == "parquet":
-            rows = pl.scan_parquet(path)
+            rows = pl.scan_parquet(path, glob=False)
             return Table(path, rows.with_row_index(ROW), tuple(rows.collect_schema().names()))
     if columns is None or not delimiter:
         header = first_line(path)
@@ -108,7 +108,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
     with readable(path):
         # The surplus column catches lines with too many fields; lines with too few get nulls at their end.
         rows = pl.scan_csv(
-            path, has_header=False, skip_lines=int(skip_header), separator=delimiter,
+            path, glob=False, has_header=False, skip_lines=int(skip_header), separator=delimiter,
             quote_char='"' if quoted else None, schema={name: pl.String for name in (*columns, EXTRA)},
             missing_columns="insert", truncate_ragged_lines=True, row_index_name=ROW)
     return Table(path, rows, tuple(columns), delimiter, 1 + int(skip_header))

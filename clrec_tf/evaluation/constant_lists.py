@@ -39,7 +39,8 @@ def same_for_everybody(user_vectors: np.ndarray, item_vectors: np.ndarray, histo
         return f"all {len(item_vectors)} items have the same score for each of the {len(users)} users tried"
     if histories < ENOUGH or len(item_vectors) <= 2 * LENGTH or commonest_share(scores) < 1.0:
         return ""
-    return f"all {len(users)} users tried have the same {LENGTH} items in the same order, though {histories} histories differ"
+    return (f"all {len(users)} users tried have the same {LENGTH} items in the same order, though {histories} "
+            "histories differ")
 
 
 def commonest_share(scores: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from clrec_tf.evaluation.report import MOST_POPULAR
 
 WARNINGS = "warnings"  # key of metrics.json, a list of sentences
 _COMPARED_USERS = 1000
+_MANY = 0.05  # of the users
 _SURE = 2  # standard errors
 _REMEDY = ("lower --learning_rate, look for extreme values in features and dense vectors, and at the loss in "
            "metrics.jsonl, which must come below the log of the number of candidates")
@@ -36,8 +37,24 @@ def warnings_of(result: dict, users: EvaluationSet, config: EvaluateConfig, trai
     same = constant_lists.same_for_everybody(*trained(sample), histories)
     if same:
         found.append(f"the same list for everybody: {same}. The model has collapsed: {_REMEDY}")
-    worse = _worse_than_nothing(result, users, config, trained, untrained)
-    return found + ([worse] if worse else [])
+    found.append(_without_rivals(result, users, config))
+    found.append(_worse_than_nothing(result, users, config, trained, untrained))
+    return [sentence for sentence in found if sentence]
+
+
+def _without_rivals(result, users, config):
+    """A sentence where many next clicks are the only candidate left, and so are hits of any model."""
+    if not config.filter_seen or np.diff(users.history_splits).max() < result["items"]:
+        return ""
+    rows, items = users.history_pairs(0, users.num_users)
+    seen = np.unique(rows * (result["items"] + 1) + np.where(items <= result["items"], items, 0))
+    known = seen[seen % (result["items"] + 1) > 0] // (result["items"] + 1)
+    covered = np.count_nonzero(np.bincount(known, minlength=users.num_users) == result["items"])
+    if covered < _MANY * users.num_users:
+        return ""
+    return (f"the histories of {covered} of {users.num_users} users hold all {result['items']} items: under "
+            "--filter_seen nothing is left to recommend to them, and their next click, without any rival, counts as a "
+            "hit; give --filter_seen=false")
 
 
 def _worse_than_nothing(result, users, config, trained, untrained):

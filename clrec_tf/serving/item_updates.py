@@ -176,7 +176,7 @@ def _json_lines(path) -> Iterator:
 def _parquet_rows(path) -> Iterator:
     """(place, value) of each row."""
     try:
-        table = pl.read_parquet(path, use_pyarrow=False)
+        table = pl.read_parquet(path, use_pyarrow=False, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path} is not readable Parquet ({error})") from error
     if "id" not in table.columns:

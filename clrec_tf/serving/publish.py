@@ -14,6 +14,7 @@ from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.pattern_names import readable_name
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving import scann_model, tf_serving
@@ -103,9 +104,6 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
 
 
 def _version(export_dir, wanted):
-    if "://" in export_dir:
-        raise UserError(f"--export_dir={export_dir}: bundles are published by renaming a folder, which object stores "
-                        "cannot; export to a local folder and upload the version, saved_model.pb last")
     if os.path.exists(os.path.join(export_dir, manifest_lib.MODEL_FILE)):
         raise UserError(f"--export_dir={export_dir} is itself a version: give the folder that holds it")
     names = os.listdir(export_dir) if os.path.isdir(export_dir) else []
@@ -132,7 +130,8 @@ def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_r
     foreign = foreign_ops(os.path.join(folder, manifest_lib.MODEL_FILE))
     if foreign:
         raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
-    predict = tf.saved_model.load(folder).signatures["serving_default"]
+    with readable_name(folder) as readable:
+        predict = tf.saved_model.load(readable).signatures["serving_default"]
     users, count, width = held_out.intents.vectors.shape
     intents = concatenated([served(predict, request, count, count) for request in held_out.requests], count, width)
     pairs = zip(*(dataclasses.astuple(part.by_number()) for part in (intents, held_out.intents)))

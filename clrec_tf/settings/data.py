@@ -8,11 +8,11 @@ from clrec_tf.settings.setting import setting
 @dataclasses.dataclass(frozen=True)
 class Paths(Section):
     """Where things are."""
-    data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).")
+    data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).", path=True)
     workdir: str = setting("", "Folder of one run, outside of --data_dir: checkpoints, config.json, metrics.jsonl, "
-                               "summaries, metrics.json.")
+                               "summaries, metrics.json.", path=True)
     export_dir: str = setting("", "Folder of export bundles, which holds the numbered versions (default: "
-                                  "WORKDIR/export, if the command takes --workdir).")
+                                  "WORKDIR/export, if the command takes --workdir).", path=True)
     seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
 
 
@@ -33,14 +33,14 @@ class PrepareConfig(Section):
         "time order. sequence_per_user: one user a line, then its items. recbole splits token_seq columns at spaces.",
         choices=("taobao", "movielens", "amazon", "sequence", "sequence_per_user", "recbole", "columns"))
     input: str = setting("",
-        "Click log: a file (also .gz), or for movielens, amazon and recbole the folder or the ratings file.")
+        "Click log: a file (also .gz), or for movielens, amazon and recbole the folder or the ratings file.", path=True)
     item_features: str = setting("",
         "File of item features joined by item id: TSV/CSV with a header whose first column is the item id, "
         "Parquet, or JSON {id: {feature: value or list}} / {id: [values]}. Features used: --feature_columns and "
-        "--multi_feature_columns; of JSON all, by default.")
+        "--multi_feature_columns; of JSON all, by default.", path=True)
     dense_features: str = setting("",
         "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the columns `item_id` "
-        "and `vector`.")
+        "and `vector`.", path=True)
     delimiter: str = setting("", "Column delimiter of a text --input (default: by format and file name).")
     user_column: str = setting("user_id", "Column of the user id (format columns).")
     item_column: str = setting("item_id", "Column of the item id (format columns).")
@@ -87,5 +87,5 @@ class PrepareConfig(Section):
     shard_records: int = setting(1024, "Sequences per TFRecord shard; a shard is the unit of shuffling.", lower=1)
     impressions: str = setting("",
         "Log of everything that was shown, clicked or not, with the columns of --format=columns, for "
-        "--negatives=impressions and --loss=ipw; needs time stamps.")
+        "--negatives=impressions and --loss=ipw; needs time stamps.", path=True)
     dry_run: bool = setting(False, "Report what would be written, and write nothing.")

@@ -59,9 +59,9 @@ class CollapseWatch:
         at_end = progress.step >= self._total and progress.zero_gradients >= AT_END
         if progress.zero_gradients > limit or at_end:
             raise UserError(
-                f"training has collapsed: the gradient was exactly 0 in the last {progress.zero_gradients} steps before "
-                f"step {progress.step} (--max_zero_gradient_steps={limit}), so that nothing is learned any more; the "
-                f"last checkpoint may be from before. For a new --workdir, {REMEDY}; --queue=in_batch needs batches of "
+                f"training has collapsed: the gradient was exactly 0 in the last {progress.zero_gradients} steps "
+                f"before step {progress.step} (--max_zero_gradient_steps={limit}), so that nothing is learned any "
+                f"more; the last checkpoint may be from before. For a new --workdir, {REMEDY}; --queue=in_batch needs batches of "
                 "several rows")
 
     def _compare_with_chance(self, progress):
@@ -79,7 +79,7 @@ class CollapseWatch:
         elif ends and loss >= chance:
             logging.warning(
                 "the loss ends at %.4f, above the %.4f of equal scores for all candidates (the log of their number): "
-                "the model ranks no better than chance. Train longer (--epochs), or %s", loss, chance, REMEDY)
+                "too little was learned, or nothing. Train longer (--epochs), or %s", loss, chance, REMEDY)
 
 
 def check_variables(model: tf.keras.Model) -> None:
