@@ -143,10 +143,10 @@ def test_a_cluster_refuses_a_folder_that_its_servers_could_not_read_from(tmp_pat
 
 def test_an_export_that_came_second_says_so(tmp_path, monkeypatch):
     world, place = exported.world("int"), tmp_path / "models"
-    check = publish.check_lists
+    check, other = publish.check_lists, exported.bundle_folder("int")
 
     def meanwhile(*arguments):  # another export into the same folder, begun later and done earlier
-        shutil.copytree(exported.bundle_folder("int"), place / "1")
+        shutil.copytree(other, place / "1")
         check(*arguments)
     monkeypatch.setattr(publish, "check_lists", meanwhile)
     with pytest.raises(UserError, match=f"--export_dir={place}: another process has put {place}/1 there while this one "
