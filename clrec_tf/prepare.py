@@ -12,7 +12,9 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.config import require
 from clrec_tf.data import assemble
 from clrec_tf.data import examples
+from clrec_tf.data import line_count
 from clrec_tf.data import logs
+from clrec_tf.data import plausibility
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data import tables
 from clrec_tf.data.schema import Schema
@@ -50,6 +52,7 @@ def prepare(config: Config) -> Schema:
             return schema_lib.load_schema(data_dir)
         examples.check_writable(data_dir)
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, facts)
+    _add_plausibility(dataset.report, log_source, settings)
     if settings.dry_run:
         print(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
@@ -57,6 +60,15 @@ def prepare(config: Config) -> Schema:
     print(report_text(dataset.report))
     logging.info("wrote --data_dir=%s", data_dir)
     return dataset.schema
+
+
+def _add_plausibility(report: dict, source: logs.Source, settings: PrepareConfig) -> None:
+    """Closes the report with `plausibility`, all its figures, and `warnings`."""
+    whole_lines = settings.format != "sequence_per_user"  # else a line is a user, and a row one of its clicks
+    lines = line_count.count_lines(source.table, report["rows"]) if whole_lines else None
+    found = plausibility.complete(report, lines)
+    del report["plausibility"]  # so that it comes last
+    report |= dict(plausibility=found, warnings=plausibility.warnings_of(found, settings))
 
 
 def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:
@@ -103,7 +115,7 @@ def report_text(report: dict, indent: str = "") -> str:
         elif isinstance(value, list):
             lines += [f"{indent}{name}:"] + [f"{indent}  {entry}" for entry in value] if value else []
         else:
-            lines.append(f"{indent}{name}: {value:,}" if isinstance(value, int) else f"{indent}{name}: {value}")
+            lines.append(f"{indent}{name}: {value:,}" if type(value) is int else f"{indent}{name}: {value}")
     return "\n".join(lines)
 
 
