@@ -47,29 +47,42 @@ def one_hot(items, scale=1.0):
     return scale * np.eye(50)[np.asarray(items) - 1]
 
 
-@pytest.mark.parametrize("trained, untrained, expected", [
-    ("none", "all", 1), ("none", "none", 0), ("all", "all", 0), ("half", "half", 0), ("half", "all", 1)])
-def test_a_model_is_worse_than_nothing_only_if_both_are_better(trained, untrained, expected):
-    targets = RANDOM.integers(1, 5, 200)  # four popular items, which most-popular finds
-    users, counts = users_of(targets), np.where(np.arange(50) < 4, 100, 1)
-    noise = RANDOM.normal(size=(200, 50)) * 0.01
-    share = dict(none=0, half=0.5, all=1)
-    vectors = {name: np.where(np.arange(200)[:, None] < 200 * part, one_hot(targets), one_hot(targets, -1.0)) + noise
-               for name, part in share.items()}
-    asked = []
+def evaluated(targets, trained, untrained, history=None):
+    """(result, warnings, models asked) of 50 items, 1 to 4 popular; hits are the users of `trained` and `untrained`."""
+    users, counts = users_of(targets, history), np.where(np.arange(50) < 4, 100, 1)
+    noise, asked = RANDOM.normal(size=(len(targets), 50)) * 0.01, []
+    vectors = [np.where(np.asarray(hit)[:, None], one_hot(targets), one_hot(targets, -1.0)) + noise
+               for hit in (trained, untrained)]
 
-    def gives(name):
+    def gives(number):
         def of(sample):
-            asked.append(name)
-            return vectors[name][sample.user_ids], np.eye(50)
+            asked.append(number)
+            return vectors[number][sample.user_ids], np.eye(50)
         return of
 
     config = EvaluateConfig(ks=("1", "4"))
-    result = evaluate_vectors(vectors[trained], np.eye(50), users, counts, config, 0)
-    assert result["most_popular/hr@4/full"] == 1.0 and result["hr@4/full"] == pytest.approx(share[trained], abs=0.02)
-    warnings = warnings_of(result, users, config, gives(trained), gives(untrained))
+    result = evaluate_vectors(vectors[0], np.eye(50), users, counts, config, 0)
+    return result, warnings_of(result, users, config, gives(0), gives(1)), asked
+
+
+@pytest.mark.parametrize("trained, untrained, expected", [
+    (0, 1, 1), (0, 0, 0), (1, 1, 0), (0.5, 0.5, 0), (0.5, 1, 1), (0.5, 0.51, 0)])
+def test_a_model_is_worse_than_nothing_only_if_both_are_better(trained, untrained, expected):
+    targets, place = RANDOM.integers(1, 5, 200), np.arange(200) / 200  # four popular items, which most-popular finds
+    result, warnings, asked = evaluated(targets, place < trained, place < untrained)
+    assert result["most_popular/hr@4/full"] == 1.0 and result["hr@4/full"] == pytest.approx(trained, abs=0.02)
     assert len(warnings) == expected
     if expected:
-        assert "less than most-popular's 1.0000" in warnings[0] and "than that of the model before" in warnings[0]
-    if trained == "all":
-        assert asked == ["all"]  # the model before training was not asked
+        assert "less than most-popular's 1.0000" in warnings[0] and (
+            f"also less than that of the model before training ({trained:.4f}, {untrained:.4f})" in warnings[0])
+    assert (1 in asked) == (trained < 1)  # where most-popular is not better, the model before training is not asked
+
+
+@pytest.mark.parametrize("new_hits, expected", [(20, 0), (0, 1)])
+def test_a_model_that_has_learned_what_is_new_is_not_worse_than_nothing(new_hits, expected):
+    """100 users repeat their click, which the untrained model finds and the trained one does not; 100 do not."""
+    targets, place = RANDOM.integers(1, 5, 200), np.arange(200)
+    history = np.where(place < 100, targets, 7)
+    result, warnings, _ = evaluated(targets, (place >= 100) & (place < 100 + new_hits), place < 100, history)
+    assert result["hr@4/full/new"] == new_hits / 100 and result["hr@4/full"] < 0.5
+    assert len(warnings) == expected and all(warning.startswith("hr@4/full = ") for warning in warnings)

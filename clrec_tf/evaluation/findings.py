@@ -11,7 +11,7 @@ from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.report import MOST_POPULAR
 
 WARNINGS = "warnings"  # key of metrics.json, a list of sentences
-_COMPARED_USERS = 1000
+_COMPARED_SCORES, _LEAST_USERS = 2 * 10**8, 500  # of each model, which bounds the time that it takes
 _MANY = 0.05  # of the users
 _SURE = 2  # standard errors
 _REMEDY = ("lower --learning_rate, look for extreme values in features and dense vectors, and at the loss in "
@@ -61,24 +61,36 @@ def _worse_than_nothing(result, users, config, trained, untrained):
     """A sentence where the hit rate is below most-popular's and, by the same users, below the untrained model's.
 
     Most-popular alone says nothing: in a log that follows exposure it is hard to beat, and a model that takes the
-    exposure out should not. The untrained model finds the items of the history itself, whose repeated clicks stay
-    candidates; where seen items are filtered, the users compared are therefore those whose next click is new to them.
+    exposure out should not. Nor does the untrained model alone: it finds the items of the history itself, whose
+    repeated clicks stay candidates. So a model that beats it by the users whose next click is new has learned.
     """
     cutoff = min((int(k) for k in config.ks), key=lambda k: (abs(k - 10), k))
-    name = f"hr@{cutoff}/full"
-    if config.filter_seen and f"{name}/new" in result:
-        name += "/new"
-        users = users.take(np.flatnonzero(~_repeated(users)))
-    if not result.get(f"{name}/high", np.inf) < result.get(MOST_POPULAR + name, -np.inf):
+    every, new = f"hr@{cutoff}/full", f"hr@{cutoff}/full/new"
+    unpopular = [name for name in (every, new) if result.get(f"{name}/high", np.inf) < result.get(
+        MOST_POPULAR + name, -np.inf)]
+    if not unpopular:
         return ""
-    sample = users.take(constant_lists.sample_rows(users.num_users, _COMPARED_USERS))
-    mine, initial = (_hits(*vectors(sample), sample, cutoff, config.filter_seen) for vectors in (trained, untrained))
-    difference = mine - initial
-    if not difference.mean() + _SURE * difference.std() / np.sqrt(len(difference)) < 0:
+    size = max(_LEAST_USERS, _COMPARED_SCORES // result["items"])
+    sample = users.take(constant_lists.sample_rows(users.num_users, size))
+    hits = [_hits(*vectors(sample), sample, cutoff, config.filter_seen) for vectors in (trained, untrained)]
+    of = {every: np.ones(len(hits[0]), bool), new: ~_repeated(sample)}
+    gain = {name: _sure_gain(hits[0][users] - hits[1][users]) for name, users in of.items()}
+    worse = [name for name in unpopular if gain[name] < 0 and gain[new] <= 0]
+    if not worse:
         return ""
+    name = worse[0]
+    mine, initial = (found[of[name]].mean() for found in hits)
     return (f"{name} = {result[name]:.4f} is less than most-popular's {result[MOST_POPULAR + name]:.4f}, and of "
-            f"{len(difference)} users compared also less than that of the model before training ({mine.mean():.4f}, "
-            f"{initial.mean():.4f}): training has done harm. {_REMEDY[0].upper()}{_REMEDY[1:]}")
+            f"{np.count_nonzero(of[name])} users compared also less than that of the model before training "
+            f"({mine:.4f}, {initial:.4f}): training has done harm. {_REMEDY[0].upper()}{_REMEDY[1:]}")
+
+
+def _sure_gain(differences):
+    """Mean of differences [U], moved towards 0 by its uncertainty; 0 where that reaches across, or there are none."""
+    if not len(differences):
+        return 0.0
+    mean, error = differences.mean(), _SURE * differences.std() / np.sqrt(len(differences))
+    return np.sign(mean) * max(0.0, abs(mean) - error)
 
 
 def _repeated(users):
