@@ -28,13 +28,18 @@ USERS, ITEMS = RANDOM.normal(size=(60, 1, 8)), RANDOM.normal(size=(50, 8))
     (np.repeat(np.stack([USERS[:1, 0], -USERS[:1, 0]], 1), 60, 0), ITEMS, 60, "have the same vector"),  # two intents
 ])
 def test_what_is_the_same_for_everybody(users, items, histories, words):
-    found = same_for_everybody(users, items, histories)
+    found = same_for_everybody(users, items, np.arange(len(users)) % histories)
     assert words in found and bool(found) == bool(words)
 
 
 def test_samples_are_spread_and_distinct():
     assert sample_rows(3).tolist() == [0, 1, 2] and sample_rows(5, 3).tolist() == [0, 2, 4]
     assert len(sample_rows(10**6)) == 200
+
+
+def test_a_large_catalogue_is_tried_on_fewer_users():
+    items = np.linspace(1, 0, 10**6)[:, None] * np.ones(8)
+    assert same_for_everybody(np.abs(USERS), items, range(60)).startswith("all 20 users tried have the same 10 items")
 
 
 def users_of(next_items, history=None):

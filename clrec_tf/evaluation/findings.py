@@ -32,8 +32,8 @@ def warnings_of(result: dict, users: EvaluationSet, config: EvaluateConfig, trai
     """
     found = []
     sample = users.take(constant_lists.sample_rows(users.num_users))
-    histories = len({tuple(sample.history_ids[start:stop]) for start, stop in zip(
-        sample.history_splits, sample.history_splits[1:])})
+    histories = [tuple(sample.history_ids[start:stop]) for start, stop in zip(
+        sample.history_splits, sample.history_splits[1:])]
     same = constant_lists.same_for_everybody(*trained(sample), histories)
     if same:
         found.append(f"the same list for everybody: {same}. The model has collapsed: {_REMEDY}")
