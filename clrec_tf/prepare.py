@@ -52,7 +52,7 @@ def prepare(config: Config) -> Schema:
             return schema_lib.load_schema(data_dir)
         examples.check_writable(data_dir)
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, facts)
-    _add_plausibility(dataset.report, log_source, settings)
+    _add_plausibility(dataset, log_source, settings)
     if settings.dry_run:
         print(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
@@ -62,13 +62,14 @@ def prepare(config: Config) -> Schema:
     return dataset.schema
 
 
-def _add_plausibility(report: dict, source: logs.Source, settings: PrepareConfig) -> None:
+def _add_plausibility(dataset: examples.Dataset, source: logs.Source, settings: PrepareConfig) -> None:
     """Closes the report with `plausibility`, all its figures, and `warnings`."""
+    report = dataset.report
     whole_lines = settings.format != "sequence_per_user"  # else a line is a user, and a row one of its clicks
     lines = line_count.count_lines(source.table, report["rows"]) if whole_lines else None
-    found = plausibility.complete(report, lines)
+    found = plausibility.complete(report, lines, dataset.content)
     del report["plausibility"]  # so that it comes last
-    report |= dict(plausibility=found, warnings=plausibility.warnings_of(found, settings))
+    report.update(plausibility=found, warnings=plausibility.warnings_of(found, settings))
 
 
 def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:

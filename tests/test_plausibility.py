@@ -109,6 +109,17 @@ def test_features_that_match_few_items(tmp_path):
         f"{name} is known of 10.0% of the items only" for name in ("colour", "dense")]
 
 
+@pytest.mark.parametrize("scale, words", [(1e3, []), (1.01e3, ["--dense_features has values up to 1.01e+03, beside"]),
+                                          (1e30, ["--dense_features has values up to 1e+30, beside which"])])
+def test_dense_vectors_far_from_one(tmp_path, scale, words):
+    vectors = np.linspace(-1, 1, 60).reshape(20, 3)[::-1]
+    vectors[:, 1:] *= 0.5  # the largest is negative
+    np.savez(tmp_path / "dense.npz", ids=np.arange(1, 21).astype(str), vectors=vectors * scale)
+    found, warnings = report(tmp_path, sound(), dense_features=str(tmp_path / "dense.npz"))
+    assert found["largest_dense_value"] == pytest.approx(scale, rel=1e-6)
+    assert [warning[:len(start)] for warning, start in zip(warnings, words)] == words and len(warnings) == len(words)
+
+
 def test_rows_are_counted_against_lines(tmp_path):
     titled = [(*row, f"title {number}") for number, row in enumerate(sound())]
     titled[3], titled[6] = (*titled[3][:3], '"twelve inch'), (*titled[6][:3], 'ten inch"')  # lines 3 to 6 are one row

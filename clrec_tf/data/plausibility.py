@@ -23,6 +23,7 @@ EQUAL_TIMES = 0.2  # share of clicks at the same second as another of their user
 EARLIEST = 366 * DAY  # later than 1970, which is where wrong units and zeros end up
 OUTLIERS, STRETCHED = 0.001, 0.5  # the last of all clicks, and the part of the span that they may take up
 SMALLEST_PART = 0.001  # of the users
+LARGE_VALUE = 1e3  # of a dense vector; the towers begin with values below 1
 FEW_ITEMS = 0.5  # share of the items that a feature should be known of
 TOO_SHORT = 0.5  # share of the users that may be too short to train on
 MANY_BAD = 0.05  # of the rows
@@ -71,12 +72,13 @@ def _equal_times(clicks):
     return round(float((np.append(False, same) | np.append(same, False)).mean()), 4)
 
 
-def complete(report: dict, lines: Optional[int]) -> dict:
+def complete(report: dict, lines: Optional[int], content: Optional[np.ndarray]) -> dict:
     """All figures of a report that `assemble` made: rows, those of `of_clicks`, parts and features.
 
     Args:
       report: with those of `of_clicks` as `plausibility`.
       lines: of the file without header and blank ones; None where rows are not lines.
+      content: dense vectors, float [V + 1, width], or None.
     """
     rows = {} if lines is None else dict(lines=lines)
     dropped = dict(bad_rows=report["bad_rows"], **{
@@ -85,9 +87,10 @@ def complete(report: dict, lines: Optional[int]) -> dict:
         ("train", "clicks"), ("valid", "targets"), ("test", "targets"))}
     features = report["features"] | ({"dense": report["dense"]} if "dense" in report else {})
     known = {name: round(1 - feature["items_without"] / report["vocabulary"], 4) for name, feature in features.items()}
+    largest = {} if content is None else dict(largest_dense_value=float(max(content.max(), -content.min())))
     return dict(**rows, rows=report["rows"], dropped={name: value for name, value in dropped.items() if value},
                 **report["plausibility"], not_trained_on=report["dropped_short_training"], parts=parts,
-                items_with_feature=known)
+                items_with_feature=known, **largest)
 
 
 def _part(report, name, clicks):
@@ -179,3 +182,6 @@ def _of_features(found):
         if share < FEW_ITEMS:
             yield (f"{name} is known of {share:.1%} of the items only: see whether the ids of the file of items are "
                    "written as in the log (leading zeros, spaces, another kind of id), or leave it out")
+    if found.get("largest_dense_value", 0) > LARGE_VALUE:
+        yield (f"--dense_features has values up to {found['largest_dense_value']:.3g}, beside which everything else "
+               "that the towers read is lost: scale them to about 1, and look whether a few items are wrong")
