@@ -23,6 +23,7 @@ from clrec_tf.training.setup import set_up
 from tests import small_run
 from tests.naive_queue import make_batch
 from tests.naive_queue import tiny_model
+from tests.test_step import Trainer
 
 FAR = 1e30  # a learning rate whose first step throws all vectors away
 
@@ -111,17 +112,28 @@ def test_chance_is_the_log_of_the_candidates_that_there_are(kind, expected):
     assert math.isnan(masked.chance_loss(make_batch([6, 7, 8, 9]), masked.handles()))  # rows differ in it
 
 
-def result(trained, trailing, loss=1.0, chance=2.0):
-    return dict(trained=trained, trailing_zero_gradients=trailing, loss=trained * loss, chance_loss=trained * chance)
+def test_zero_gradients_of_steps_are_counted():
+    """Equal targets have equal scores, whoever is asked: then nothing is learned. Nor is from empty histories."""
+    learns = make_batch([6, 7, 8, 9], histories=[[2, 3], [4, 0], [5, 2], [3, 0]])
+    flat, empty = make_batch([6] * 4), make_batch([6, 7, 8, 9], histories=[[0, 0]] * 4)
+    for batches, judged, trailing in (((learns, flat, flat), 3, 2), ((flat, learns), 2, 0), ((flat, empty, flat), 2, 2),
+                                      ((empty, empty), 0, 0)):
+        found = Trainer(kind="in_batch").run(*batches)
+        assert (found["judged"], found["trailing_zero_gradients"]) == (judged, trailing)
+        assert found["trained"] == len(batches)
+
+
+def result(judged, trailing):
+    return dict(judged=judged, trailing_zero_gradients=trailing, trained=10, loss=10.0, chance_loss=20.0)
 
 
 def watched(calls, limit=20, items=9, steps=1000, first_step=0):
-    """Calls of 10 steps each, as (trained, trailing zero gradients)."""
+    """Calls of 10 steps each, as (steps judged, trailing zero gradients)."""
     progress = Progress(step=first_step)
     watch = CollapseWatch(TrainConfig(max_zero_gradient_steps=limit), items, first_step, [steps])
-    for trained, trailing in calls:
+    for judged, trailing in calls:
         progress.step += 10
-        watch.add(progress, result(trained, trailing))
+        watch.add(progress, result(judged, trailing))
     return progress.zero_gradients
 
 

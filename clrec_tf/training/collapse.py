@@ -49,10 +49,8 @@ class CollapseWatch:
         self._sums = dict.fromkeys(self._sums, 0.0)
 
     def _count_zero_gradients(self, progress, result):
-        trained, trailing = int(result["trained"]), int(result["trailing_zero_gradients"])
-        if not trained:
-            return
-        progress.zero_gradients = progress.zero_gradients + trailing if trailing == trained else trailing
+        judged, trailing = int(result["judged"]), int(result["trailing_zero_gradients"])
+        progress.zero_gradients = progress.zero_gradients + trailing if trailing == judged else trailing
         limit = self._settings.max_zero_gradient_steps
         if not limit or self._num_items < 2:
             return

@@ -5,7 +5,7 @@ from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import summed_rows
 
 SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
-FLAT = ("chance_loss", "zero_gradients")  # sums too, for ``collapse``
+FLAT = ("chance_loss", "judged")  # sums too, for ``collapse``
 
 
 def global_norm(gradients) -> tf.Tensor:
@@ -60,8 +60,8 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
       `longest_skipped` run of those, the `leading_skipped` one at the begin and the `trailing_skipped` one at the end,
       the queue's health after the last; `chance_loss`, what `loss` would be if all candidates had the same score (NaN:
-      not known), `zero_gradients`, steps that had a history to learn from and a gradient of exactly 0, and their run at
-      the end, `trailing_zero_gradients`.
+      not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the end
+      whose gradient was exactly 0, `trailing_zero_gradients`.
     """
     variables = model.trainable_variables
 
@@ -75,8 +75,8 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
         counts = batch["weight"] > 0
         facts = dict(examples=tf.reduce_sum(tf.cast(counts, tf.float32)),
                      chance_loss=objective.chance_loss(batch, handles),
-                     # A user without any click has the zero vector, which nothing is learned from.
-                     flat=(norm == 0.0) & tf.reduce_any(counts & (batch["length"] > 0)))
+                     # A user without any click has the zero vector, from which nothing is learned.
+                     teaches=tf.reduce_any(counts & (batch["length"] > 0)))
         return gradients, loss, norm, facts
 
     def apply(gradients):
@@ -107,11 +107,11 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
             leading += tf.where(leading == tf.cast(step, tf.float32), skipped, 0.0)
             trailing = (trailing + 1.0) * skipped
             longest = tf.maximum(longest, trailing)
-            zero = tf.cast(trained & facts["flat"], tf.float32)
-            zero_run = tf.where(trained, (zero_run + 1.0) * zero, zero_run)
+            judged = trained & facts["teaches"]
+            zero_run = tf.where(judged, (zero_run + 1.0) * tf.cast(norm == 0.0, tf.float32), zero_run)
             done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
                     "trained": tf.cast(trained, tf.float32), "examples": examples, "skipped": skipped,
-                    "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "zero_gradients": zero}
+                    "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32)}
             sums = {name: sums[name] + done[name] for name in done}
         result = {**sums, "leading_skipped": leading, "trailing_skipped": trailing, "longest_skipped": longest,
                   "trailing_zero_gradients": zero_run, **objective.health(handles)}
