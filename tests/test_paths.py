@@ -49,7 +49,7 @@ def test_addresses_are_refused_and_home_folders_found(section, name, monkeypatch
     monkeypatch.setenv("HOME", "/home/somebody")
     for address in ("gs://bucket/data", "s3a://b/x", "hdfs://namenode:8020/logs", "dbfs:/logs", "https://host/x.csv"):
         scheme = address.split("/")[0] + "/"
-        with pytest.raises(UserError, match=f"--{name}={address}: .* on file systems of this machine only, and {scheme}"):
+        with pytest.raises(UserError, match=f"--{name}={address}: .* file systems of this machine only, and {scheme}"):
             section(**{name: address})
     with pytest.raises(UserError, match=f"--{name}=file:///data/x: give the path alone, /data/x"):
         section(**{name: "file:///data/x"})

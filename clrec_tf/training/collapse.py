@@ -59,8 +59,8 @@ class CollapseWatch:
             raise UserError(
                 f"training has collapsed: the gradient was exactly 0 in the last {progress.zero_gradients} steps "
                 f"before step {progress.step} (--max_zero_gradient_steps={limit}), so that nothing is learned any "
-                f"more; the last checkpoint may be from before. For a new --workdir, {REMEDY}; --queue=in_batch needs batches of "
-                "several rows")
+                f"more; the last checkpoint may be from before. For a new --workdir, {REMEDY}; --queue=in_batch needs "
+                "batches of several rows")
 
     def _compare_with_chance(self, progress):
         """Says where the loss since the middle of the epoch is not below that of equal scores, once it should be."""
