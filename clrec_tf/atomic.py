@@ -33,7 +33,7 @@ def new_folder(path: str, flag: str):
             for parent, _, names in os.walk(folder):
                 for name in [*names, "."]:
                     _sync(os.path.join(parent, name))
-            os.rename(folder, path)
+            _put(folder, path, flag)
             _sync(os.path.dirname(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -98,6 +98,17 @@ def write_errors(path: str, flag: str):
     except OSError as error:
         raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): "
                         f"{_remedy(path, error.errno)}") from error
+
+
+def _put(folder, path, flag):
+    """Renames a finished folder to its place; `UserError` where somebody else has put another there meanwhile."""
+    try:
+        os.rename(folder, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise UserError(f"--{flag}: another process has put {path} there while this one was at work, and it stays as "
+                        "it is: run the same command again") from error
 
 
 def _remedy(path, number):

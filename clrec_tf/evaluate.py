@@ -14,6 +14,8 @@ from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.evaluation.examples import read_feature_values
 from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.figures import save_degree_histogram
+from clrec_tf.evaluation.findings import WARNINGS
+from clrec_tf.evaluation.findings import warnings_of
 from clrec_tf.evaluation.intent_example import example_of
 from clrec_tf.evaluation.intent_figure import save_intents
 from clrec_tf.evaluation.intent_report import intent_metrics
@@ -61,19 +63,26 @@ def evaluate(config: Config) -> dict:
               **_metrics_of(trained.model, encoder, items, users, catalogue, config, log_items)}
     result |= _dialled(trained, encoder, items, users, catalogue, config)
     if config.evaluate.untrained:
-        initial = build_model(trained.model_config, trained.schema, load_content(data_dir, trained.schema), seed)
+        initial = _initial(config, trained)
         untrained = Encoder(initial, trained.model_config.max_history)
         found = _metrics_of(initial, untrained, untrained.compared_items(catalogue.item_rows), users, catalogue, config,
                             log_items, detailed=False)
         result |= {UNTRAINED + name: value for name, value in found.items() if isinstance(value, float)}
-    save_metrics(workdir, result)
+
+    def of_initial(sample):
+        untrained = Encoder(_initial(config, trained), trained.model_config.max_history)
+        return _searched(untrained, sample, config.evaluate), untrained.compared_items(catalogue.item_rows)
+
+    warnings = warnings_of(result, users, config.evaluate,
+                           lambda sample: (_searched(encoder, sample, config.evaluate), items), of_initial)
+    save_metrics(workdir, result | {WARNINGS: warnings})
     if result.get("intents/share_max/selected", 0.0) > COLLAPSED:
         logging.warning(
             "one intent's vector is the heaviest of %.0f %% of the users, so weights say little and rankings by one "
             "vector are those of a generalist: search several (--eval_intents, retrieve --intents), train with "
             "--selection_weight=1, or use --model=clrec where the next click's intent cannot be foreseen",
             100 * result["intents/share_max/selected"])
-    print(metrics_table(result, trained.model.name))
+    print(metrics_table(result, trained.model.name), *(f"warning: {warning}" for warning in warnings), sep="\n")
     print(curve_table(result, config.evaluate.ks, config.evaluate.list_length))
     pictures = [save_degree_histogram(workdir, result, trained.model.name),
                 save_curve(workdir, result, config.evaluate.ks, config.evaluate.list_length, trained.model.name,
@@ -83,7 +92,13 @@ def evaluate(config: Config) -> dict:
                              trained.model_config.max_history, config.evaluate, seed)
         pictures.append(save_intents(workdir, example))
     logging.info("wrote %s/metrics.json, %s", workdir, ", ".join(pictures))
-    return result
+    return result | {WARNINGS: warnings}
+
+
+def _initial(config, trained):
+    """The model as it was before training."""
+    return build_model(trained.model_config, trained.schema, load_content(config.paths.data_dir, trained.schema),
+                       config.paths.seed)
 
 
 def _dialled(trained, encoder, items, users, catalogue, config):

@@ -13,6 +13,7 @@ from clrec_tf.data import assemble
 from clrec_tf.data import examples
 from clrec_tf.data import file_sets
 from clrec_tf.data import logs
+from clrec_tf.data import plausibility
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
@@ -50,6 +51,7 @@ def prepare(config: Config) -> Schema:
             return schema_lib.load_schema(data_dir)
         examples.check_writable(data_dir)
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, facts)
+    _add_plausibility(dataset, log_source, settings)
     if settings.dry_run:
         print(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
@@ -57,6 +59,16 @@ def prepare(config: Config) -> Schema:
     print(report_text(dataset.report))
     logging.info("wrote --data_dir=%s", data_dir)
     return dataset.schema
+
+
+def _add_plausibility(dataset: examples.Dataset, source: logs.Source, settings: PrepareConfig) -> None:
+    """Closes the report with `plausibility`, all its figures, and `warnings`."""
+    report = dataset.report
+    whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click
+    lines = source.table.lines if whole_lines else None
+    found = plausibility.complete(report, lines, dataset.content)
+    del report["plausibility"]  # so that it comes last
+    report.update(plausibility=found, warnings=plausibility.warnings_of(found, settings))
 
 
 def _facts(settings: PrepareConfig, seed: int, files: dict[str, str]) -> dict:
@@ -100,7 +112,7 @@ def report_text(report: dict, indent: str = "") -> str:
         elif isinstance(value, list):
             lines += [f"{indent}{name}:"] + [f"{indent}  {entry}" for entry in value] if value else []
         else:
-            lines.append(f"{indent}{name}: {value:,}" if isinstance(value, int) else f"{indent}{name}: {value}")
+            lines.append(f"{indent}{name}: {value:,}" if type(value) is int else f"{indent}{name}: {value}")
     return "\n".join(lines)
 
 

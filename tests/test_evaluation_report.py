@@ -1,4 +1,5 @@
 """The metrics dict of one evaluation: names, values that can be known beforehand, table, file and picture."""
+import dataclasses
 import json
 import os
 import re
@@ -8,7 +9,7 @@ import pytest
 
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation import figures, report
+from clrec_tf.evaluation import figures, findings, report
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 
 NUM_USERS, NUM_ITEMS = 40, 300
@@ -119,9 +120,17 @@ def test_cutoffs_that_leave_no_candidate_out_are_warned_of(caplog):
 
 
 def test_nothing_left_to_recommend_is_said():
-    everything = EvaluationSet(np.arange(1), np.arange(1, 4), np.array([0, 3]), np.array([1]), np.array([0, 1]))
-    with pytest.raises(UserError, match="--filter_seen=false"):
-        report.evaluate_vectors(np.ones((1, 2)), np.ones((3, 2)), everything, np.ones(3), CONFIG, 0)
+    """Of two users one has clicked all three items, then both have."""
+    for half, warned in ((np.array([1, 2, 3, 1]), 1), (np.array([1, 2, 3, 1, 2, 3]), 2)):
+        users = EvaluationSet(np.arange(2), half, np.array([0, 3, len(half)]), np.array([1, 2]), np.arange(3))
+        vectors = np.eye(3)[:2], np.eye(3)
+        result = report.evaluate_vectors(*vectors, users, np.ones(3), CONFIG, 0)
+        warnings = findings.warnings_of(result, users, CONFIG, lambda sample: vectors, lambda sample: vectors)
+        assert len(warnings) == 1 and warnings[0].startswith(f"the histories of {warned} of 2 users hold all 3 items")
+        assert result["hr@1/full"] == 1 and ("gini@10/full" in result) == (warned == 1)
+        assert result["aggregate_diversity@10/full"] == (2 if warned == 1 else 0)
+    kept = dataclasses.replace(CONFIG, filter_seen=False)
+    assert findings.warnings_of(result, users, kept, lambda sample: vectors, lambda sample: vectors) == []
 
 
 def test_five_next_clicks_are_looked_for_where_there_are_five():

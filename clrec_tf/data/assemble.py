@@ -1,4 +1,5 @@
 """A log -> a data set in memory: filters, numbers, splits, vocabularies and the report about them."""
+import time
 from typing import Optional
 
 from absl import logging
@@ -11,6 +12,7 @@ from clrec_tf.data import dwell
 from clrec_tf.data import events
 from clrec_tf.data import item_features
 from clrec_tf.data import outliers
+from clrec_tf.data import plausibility
 from clrec_tf.data import splits
 from clrec_tf.data import times
 from clrec_tf.data import user_split
@@ -45,6 +47,7 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
     clicks, items = number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
+    report["plausibility"] = plausibility.of_clicks(clicks, users, items["item"], time.time(), settings.utc_offset)
     kept = splits.most_recent(clicks, settings.max_sequence_length)
     report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
                   users=int(kept.user[-1]) + 1, items=len(items))

@@ -52,9 +52,14 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
     return Vocabulary(item_id, items, frame["count"].to_numpy())
 
 
+def integers(original_ids: pl.Series) -> pl.Series:
+    """Which ids are canonical non-negative integers of at most 18 digits, [N] bool."""
+    return original_ids.str.contains(ids_lib.INTEGER)
+
+
 def id_type(original_ids: pl.Series) -> str:
-    """"int" if every id is a canonical non-negative integer of at most 18 digits, else "string"."""
-    return "int" if original_ids.str.contains(ids_lib.INTEGER).all() else "string"
+    """"int" if every id is an integer (`integers`), else "string"."""
+    return "int" if integers(original_ids).all() else "string"
 
 
 def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int,

@@ -174,15 +174,13 @@ def _facts(ranked, evaluation_set, negatives):
 
 def _list_metrics(lists, popular_lists, counts):
     recommended = metrics.recommendation_counts(lists, len(counts))
-    if not recommended.any():
-        raise UserError("no item is left to recommend to any user: the histories cover the catalogue; "
-                        "set --filter_seen=false")
     popular = metrics.recommendation_counts(popular_lists, len(counts))
     suffix = f"@{lists.shape[1]}/full"
-    values = dict(aggregate_diversity=metrics.aggregate_diversity(recommended), coverage=metrics.coverage(recommended),
-                  gini=metrics.gini(recommended),
-                  popularity_index=metrics.popularity_index(recommended, popular, counts),
-                  arp=metrics.arp(lists, counts), aplt=metrics.aplt(lists, counts))
+    values = dict(aggregate_diversity=metrics.aggregate_diversity(recommended), coverage=metrics.coverage(recommended))
+    if recommended.any():  # else histories cover the catalogue, as `findings` says
+        values |= dict(gini=metrics.gini(recommended),
+                       popularity_index=metrics.popularity_index(recommended, popular, counts),
+                       arp=metrics.arp(lists, counts), aplt=metrics.aplt(lists, counts))
     return {name + suffix: value for name, value in values.items()} | _named_histogram(
         f"degree_histogram{suffix}", recommended, counts)
 

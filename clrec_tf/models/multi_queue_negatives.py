@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from clrec_tf.losses import contrastive
 from clrec_tf.losses import multi_queue as losses
+from clrec_tf.models.row_losses import ChanceUnknown
 from clrec_tf.negatives.fifo_queue import duplicate_rate
 from clrec_tf.negatives.multi_queue import MultiQueue
 
@@ -30,7 +31,7 @@ class Negatives:
     stands_for: Optional[tf.Tensor] = None
 
 
-class MultiQueueNegatives(tf.Module):
+class MultiQueueNegatives(ChanceUnknown, tf.Module):
     """Shared parts of the raw and the cached variant.
 
     Args:

@@ -54,6 +54,18 @@ class _Variant(RowLosses):
         """Batch -> the contrastive loss of each row, [B]; enqueues."""
         return contrastive.contrastive_loss(*self.logits(batch, handles), bound=self.bound)
 
+    def chance_loss(self, batch, handles):
+        """log of the number of candidates, the positive's own slot included; NaN where rows differ in it, or logits
+        are corrected."""
+        if self.mask_same_user or self.log_q is not None:
+            return super().chance_loss(batch, handles)
+        if self.queue:
+            candidates = tf.cast(self.queue.fill(handles["queue"]), tf.float32)
+        else:
+            valid = tf.ones_like(batch["weight"]) if self.impressions else tf.cast(batch["weight"] > 0, tf.float32)
+            candidates = tf.reduce_sum(valid)
+        return tf.math.log(candidates + (1.0 if self.impressions else 0.0))
+
     @property
     def health_names(self):
         """Names of what `health` gives."""

@@ -64,7 +64,7 @@ def results_writer(path: str, id_type: str, titles: bool, intents: bool = False)
                 written.append(os.path.join(parts, f"{len(written):08d}.parquet"))
                 frame.write_parquet(written[-1])
             yield write
-            pl.scan_parquet(written).sink_parquet(temporary)
+            pl.scan_parquet(written, glob=False).sink_parquet(temporary)
 
 
 def _columns(id_type, titles, intents):

@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.errors import DataError
+from clrec_tf.pattern_names import readable_name
 from clrec_tf.serving.bundle_dial import BundleDial
 from clrec_tf.serving.index import load_index
 from clrec_tf.serving.intents import Intents, default_count, served
@@ -201,7 +202,8 @@ def load_bundle(path: str) -> Bundle:
         if manifest["titles"]:
             with open(os.path.join(folder, TITLES_FILE), encoding="utf-8") as file:
                 titles = np.array(json.load(file), object)
-        tower = tf.saved_model.load(folder)
+        with readable_name(folder) as readable:
+            tower = tf.saved_model.load(readable)
         tower_hash = tower.checkpoint_hash.numpy().decode()
     except (OSError, ValueError, KeyError, AttributeError, tf.errors.OpError) as error:
         raise DataError(f"{folder} cannot be loaded ({error}): export again") from error

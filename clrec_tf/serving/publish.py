@@ -16,6 +16,7 @@ from clrec_tf.evaluation.dial import Dial, grid, mean_log_count, with_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.pattern_names import readable_name
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import manifest as manifest_lib
 from clrec_tf.serving import scann_model, tf_serving
@@ -24,8 +25,9 @@ from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
-from clrec_tf.serving.saved_model import UserTower
+from clrec_tf.serving.list_check import check_lists
 from clrec_tf.serving.recall import TUNED_STEP, Demand, demand_of, gated, measured
+from clrec_tf.serving.saved_model import UserTower
 from clrec_tf.serving.served_recall import recalls_through
 from clrec_tf.serving.tower_parts import TowerParts
 from clrec_tf.serving.tuning import build_index, usual_head
@@ -81,6 +83,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
                               config.export_users)
+    check_lists(held_out, candidates.compared, config)
     queries = held_out.queries(default_count(model.num_intents))
     demand = demand_of(len(candidates.items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
                        config.target_recall)
@@ -117,9 +120,6 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
 
 
 def _version(export_dir, wanted):
-    if "://" in export_dir:
-        raise UserError(f"--export_dir={export_dir}: bundles are published by renaming a folder, which object stores "
-                        "cannot; export to a local folder and upload the version, saved_model.pb last")
     if os.path.exists(os.path.join(export_dir, manifest_lib.MODEL_FILE)):
         raise UserError(f"--export_dir={export_dir} is itself a version: give the folder that holds it")
     names = os.listdir(export_dir) if os.path.isdir(export_dir) else []
@@ -146,7 +146,8 @@ def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, demand: Dem
     foreign = foreign_ops(os.path.join(folder, manifest_lib.MODEL_FILE))
     if foreign:
         raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
-    predict = tf.saved_model.load(folder).signatures["serving_default"]
+    with readable_name(folder) as readable:
+        predict = tf.saved_model.load(readable).signatures["serving_default"]
     users, count, width = held_out.intents.vectors.shape
     intents = concatenated([served(predict, request, count, count) for request in held_out.requests], count, width + 1)
     live = dataclasses.replace(held_out.intents, vectors=with_coordinate(held_out.intents.vectors, 0.0))

@@ -15,6 +15,7 @@ from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation.dial import at_popularity
+from clrec_tf.pattern_names import readable_name
 from clrec_tf.serving import tf_serving
 from clrec_tf.serving.candidates import Candidates
 from clrec_tf.serving.graph_checks import foreign_ops
@@ -68,9 +69,6 @@ def check_place(config: ExportConfig, export_dir: str, version: int, items: int)
     if items < SMALLEST_SCANN:
         raise UserError(f"{place}: ScaNN needs at least {SMALLEST_SCANN} items, the catalogue has {items}; leave the "
                         "flag out and serve the SavedModel of --export_dir, whose search is exact")
-    if "://" in config.scann_export_dir:
-        raise UserError(f"{place}: versions are published by renaming a folder, which object stores cannot; give a "
-                        "local folder and upload the version, saved_model.pb last")
     if os.path.abspath(config.scann_export_dir) == os.path.abspath(export_dir):
         raise UserError(f"{place} is --export_dir: stock servers would take this version and fail; give another folder")
     if os.path.exists(os.path.join(config.scann_export_dir, str(version))):
@@ -135,7 +133,8 @@ def measured_recall(folder: str, candidates: Candidates, held_out: HeldOutUsers,
     The best are those by the live model's vectors of the `count` heaviest intents and by NumPy; of equal scores at rank
     k any will do.
     """
-    retrieve = tf.saved_model.load(folder).signatures["retrieve"]
+    with readable_name(folder) as readable:
+        retrieve = tf.saved_model.load(readable).signatures["retrieve"]
     place_of = {item: place for place, item in enumerate(candidates.original_ids.tolist())}
     items, start, hits = candidates.searched, 0, 0
     vectors = at_popularity(held_out.queries(count), popularity).reshape(-1, count, items.shape[1])

@@ -46,6 +46,7 @@ def show(config: Config) -> str:
         f"intent {intent:<4d}" for intent in retrieved.intents]
     lines += [f"    {score:.3f}  {intent}{_named(item, titles)}{'   <- clicked next' if item == target else ''}"
               for item, score, intent in zip(retrieved.ids, retrieved.scores, brought)]
+    lines += [] if retrieved.ids else ["    nothing: the history holds every item"]
     text = "\n".join(lines)
     print(text)
     return text

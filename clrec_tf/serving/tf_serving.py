@@ -18,6 +18,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from clrec_tf.atomic import new_file
 from clrec_tf.errors import DataError, UserError
+from clrec_tf.pattern_names import readable_name
 from clrec_tf.serving.candidates import Candidates
 from clrec_tf.serving.held_out import HeldOutUsers
 from clrec_tf.serving.intents import default_count
@@ -88,8 +89,8 @@ def replay_warmup(folder: str) -> int:
     path = os.path.join(folder, WARMUP_FILE)
     try:
         records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
-        with tf.compat.v1.Session(graph=tf.Graph()) as session, _silent():
-            signatures = tf.compat.v1.saved_model.load(session, ["serve"], folder).signature_def
+        with tf.compat.v1.Session(graph=tf.Graph()) as session, _silent(), readable_name(folder) as readable:
+            signatures = tf.compat.v1.saved_model.load(session, ["serve"], readable).signature_def
             for number, record in enumerate(records, 1):
                 request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
                 name = request.model_spec.signature_name

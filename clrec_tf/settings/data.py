@@ -2,17 +2,18 @@
 import dataclasses
 
 from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import SEVERAL
 from clrec_tf.settings.setting import setting
 
 
 @dataclasses.dataclass(frozen=True)
 class Paths(Section):
     """Where things are."""
-    data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).")
+    data_dir: str = setting("", "Folder of the prepared data set (TFRecords, schema.json, manifest.json).", path=True)
     workdir: str = setting("", "Folder of one run, outside of --data_dir: checkpoints, config.json, metrics.jsonl, "
-                               "summaries, metrics.json.")
+                               "summaries, metrics.json.", path=True)
     export_dir: str = setting("", "Folder of export bundles, which holds the numbered versions (default: "
-                                  "WORKDIR/export, if the command takes --workdir).")
+                                  "WORKDIR/export, if the command takes --workdir).", path=True)
     seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
 
 
@@ -38,16 +39,17 @@ class PrepareConfig(Section):
     input: str = setting("",
         "Click log: a file (also packed: gz, zst, bz2, xz, zip), several separated by commas, a pattern, or a folder "
         "of parts, whose folders name=value are columns; for movielens, amazon and recbole the folder or the ratings "
-        "file.")
+        "file.", path=SEVERAL)
     item_features: str = setting("",
         "File of item features joined by item id: TSV, CSV, JSON lines or Parquet, or JSON "
         "{id: {feature: value or list}} "
-        "/ {id: [values]}. Features used: --feature_columns and --multi_feature_columns; of JSON all, by default.")
+        "/ {id: [values]}. Features used: --feature_columns and --multi_feature_columns; of JSON all, by default.",
+        path=SEVERAL)
     item_features_id: str = setting("", "Column of the item id in --item_features (default: --item_column, else the "
                                         "only one called like an id, such as item, item_id or asin).")
     dense_features: str = setting("",
         "Dense vectors by item id: .npz with arrays `ids` and `vectors`, or Parquet with the columns `item_id` "
-        "and `vector`.")
+        "and `vector`.", path=True)
     columns: tuple[str, ...] = setting((), "Names of all columns, from left to right, of a text --input without a "
                                            "header (formats columns and lists).")
     delimiter: str = setting("", "What separates columns of a text --input, one or several characters, \\t and \\x01 "
@@ -117,5 +119,5 @@ class PrepareConfig(Section):
     shard_records: int = setting(1024, "Sequences per TFRecord shard; a shard is the unit of shuffling.", lower=1)
     impressions: str = setting("",
         "Log of everything that was shown, clicked or not, with the columns of --format=columns, for "
-        "--negatives=impressions and --loss=ipw; needs time stamps.")
+        "--negatives=impressions and --loss=ipw; needs time stamps.", path=SEVERAL)
     dry_run: bool = setting(False, "Report what would be written, and write nothing.")

@@ -17,7 +17,7 @@ class BenchmarkConfig(Section):
         "loss beside bare matrix products, its steps beside CLRec's), retrieval (nearest items among a tenth of "
         "--benchmark_items and all: exact, ScaNN at --target_recall, updated, faiss if installed), serve (the "
         "retrieval service under load; its bundles stay in --workdir, if given).")
-    json: str = setting("", "File for the figures as JSON, besides printing them.")
+    json: str = setting("", "File for the figures as JSON, besides printing them.", path=True)
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, "
@@ -46,7 +46,7 @@ class ProofConfig(Section):
 @dataclasses.dataclass(frozen=True)
 class ExposureWorldConfig(Section):
     """A generated log of impressions and clicks whose exposure and relevance are known."""
-    world_dir: str = setting("", "Folder of the generated world: clicks, impressions, items and the truth.")
+    world_dir: str = setting("", "Folder of the generated world: clicks, impressions, items and the truth.", path=True)
     exposure_policy: str = setting("pop",
         "What the old system shows q(y|x), mixed with 2 % uniform: pop = popularity. quality = popularity · e^s. "
         "intent = popularity · e^τ where the intent matches. personal = intent · e^(1.5 VᵀU). uniform: no bias.",
@@ -72,17 +72,20 @@ class ExposureWorldConfig(Section):
 @dataclasses.dataclass(frozen=True)
 class RandomisedConfig(Section):
     """Training on a self-selected part, evaluation on a part whose exposure was uniformly random."""
-    selected_ratings: str = setting("", "File of the ratings of self-selected items, trained on; --ratings_form.")
+    selected_ratings: str = setting("", "File of the ratings of self-selected items, trained on; --ratings_form.",
+                                    path=True)
     random_ratings: str = setting("",
-        "File of the ratings of items drawn uniformly, evaluated on; pairs of --selected_ratings are dropped.")
+        "File of the ratings of items drawn uniformly, evaluated on; pairs of --selected_ratings are dropped.",
+        path=True)
     ratings_form: str = setting("auto",
         "matrix: a row of numbers per user, a column per item, 0 = missing. triples: lines of user, item, rating, with "
         "or without a header. auto: triples if the name ends in .csv or .tsv (also .gz).",
         choices=("auto", "matrix", "triples"))
     click_rating: float = setting(4.0, "A rating of at least this is a click.")
     propensity_matrix: str = setting("",
-        "Matrix file, users by items, of the propensities of --selected_ratings, for the loss ipw (empty: no ipw).")
-    item_vectors: str = setting("", "Matrix file, items by width, of dense item vectors (empty: ids alone).")
+        "Matrix file, users by items, of the propensities of --selected_ratings, for the loss ipw (empty: no ipw).",
+        path=True)
+    item_vectors: str = setting("", "Matrix file, items by width, of dense item vectors (empty: ids alone).", path=True)
     randomised_losses: tuple[str, ...] = setting((),
         "Losses compared, of: mle, sampled_softmax, ipw, ipw_popularity, clrec, clrec_beta_.75, clrec_beta_.5, "
         "clrec_impressions (default: all).")

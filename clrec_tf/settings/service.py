@@ -44,5 +44,5 @@ class UpdateConfig(Section):
     upsert: str = setting("",
         "File of items to add or move, .jsonl or .parquet, with `id` and either `vector` (as the index compares them; "
         "normalized if the model compares by the cosine) or `like` (ids of the bundle, whose mean vector is taken), "
-        "and optionally `title`. A known id alone brings a withdrawn item back with the vector that it had.")
-    withdraw: str = setting("", "Text file of item ids to withdraw, one a line; unknown ones are warned of.")
+        "and optionally `title`. A known id alone brings a withdrawn item back with the vector that it had.", path=True)
+    withdraw: str = setting("", "Text file of item ids to withdraw, one a line; unknown ones are warned of.", path=True)

@@ -9,7 +9,7 @@ from clrec_tf.settings.setting import setting
 class EvaluateConfig(Section):
     """Metrics of a trained model."""
     eval_split: str = setting("test", "Part evaluated.", choices=("test", "valid"))
-    eval_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
+    eval_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.", path=True)
     ks: tuple[str, ...] = setting(("1", "5", "10", "50"), "Cut-offs k of the ranking metrics.")
     list_length: int = setting(10, "Length of the lists of the diversity and popularity metrics.", lower=1)
     filter_seen: bool = setting(True, "Leave items of the user's history out of the ranking.")
@@ -27,7 +27,7 @@ class EvaluateConfig(Section):
 class ExportConfig(Section):
     """The serving bundle."""
     export_version: int = setting(0, "Version folder (0: one more than the newest).", lower=0)
-    export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.")
+    export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.", path=True)
     index: str = setting("auto",
         "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
     target_recall: float = setting(0.95, "Recall of the index against exact search below which nothing is published.",
@@ -36,8 +36,10 @@ class ExportConfig(Section):
     export_users: int = setting(1000, "Held-out users on whom export measures recall and parity.", lower=1)
     serving_base_path: str = setting("", "Path of --export_dir as TensorFlow Serving sees it, for models.config, such "
                                          "as /models/clrec in a container (default: the absolute --export_dir).")
+    allow_constant_lists: bool = setting(False, "Export even a model that gives the same list to everybody.")
     scann_export_dir: str = setting("", "Folder for a second SavedModel of the same version that searches by ScaNN's "
-                                        "operations, for a TensorFlow Serving built with them (empty: none).")
+                                        "operations, for a TensorFlow Serving built with them (empty: none).",
+                                    path=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,8 @@ class RetrieveConfig(Section):
         choices=("maximum", "quota"))
     users: str = setting("",
         "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if known, "
-        "`timestamps`, `request_time` and `dwell` in seconds.")
-    output: str = setting("", "File for bulk results, .parquet or .jsonl.")
-    embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.")
+        "`timestamps`, `request_time` and `dwell` in seconds.", path=True)
+    output: str = setting("", "File for bulk results, .parquet or .jsonl.", path=True)
+    embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.",
+                              path=True)
     retrieve_batch: int = setting(512, "Users searched at once in bulk retrieval.", lower=1)

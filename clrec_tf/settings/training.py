@@ -76,6 +76,9 @@ class TrainConfig(Section):
     max_nonfinite_steps: int = setting(10,
         "Consecutive steps with NaN or infinite loss or gradient, each skipped, before training stops with an "
         "error.", lower=0)
+    max_zero_gradient_steps: int = setting(20,
+        "Consecutive steps with a gradient of exactly 0, from which no training comes back, before it stops with an "
+        "error (0: it goes on).", lower=0)
     log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
     verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too.",
                                choices=("size", "sha256"))

@@ -1,7 +1,6 @@
 """Checkpoints with everything in them: model, optimizer, queue, and where the training stands."""
 import dataclasses
 import glob
-import hashlib
 import io
 import json
 import os
@@ -14,6 +13,10 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.pattern_names import readable_name
+from clrec_tf.training.checkpoint_files import check_complete
+from clrec_tf.training.checkpoint_files import latest_checkpoint
+from clrec_tf.training.checkpoint_files import remove_checkpoints
 from clrec_tf.training.reasons import reason
 
 LATEST_FOLDER = "checkpoints"
@@ -35,6 +38,7 @@ class Progress:
       last_validation_step: step of the last validation.
       skipped_steps: steps without update so far.
       trailing_skipped: of those, the ones since the last good step.
+      zero_gradients: steps in a row until now whose gradient was exactly 0.
       stopped_early: whether early stopping has ended the training.
     """
     step: int = 0
@@ -47,6 +51,7 @@ class Progress:
     last_validation_step: int = 0
     skipped_steps: int = 0
     trailing_skipped: int = 0
+    zero_gradients: int = 0
     stopped_early: bool = False
 
     def use_metric(self, name: str) -> None:
@@ -149,8 +154,11 @@ class Checkpoints:
         return None
 
     def _saved(self, manager):
+        kept = set(manager.checkpoints)
         try:
-            return manager.save(checkpoint_number=self._progress.step, options=self._options)
+            prefix = manager.save(checkpoint_number=self._progress.step, options=self._options)
+            remove_checkpoints(kept - set(manager.checkpoints))
+            return prefix
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
             raise  # of a cluster; nothing is wrong with the disk
         except (tf.errors.OpError, OSError) as error:
@@ -187,37 +195,15 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str, options=None):
       UserError: shapes differ from the objects'.
     """
     check_complete(prefix)
+    folder, name = os.path.split(prefix)
     try:
-        return checkpoint.restore(prefix, options)
+        with readable_name(folder) as readable:
+            return checkpoint.restore(os.path.join(readable, name), options)
     except (ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         raise UserError(f"checkpoint {prefix} does not fit this model ({str(error).splitlines()[0][:200]}): "
                         "its settings or schema differ") from error
     except (tf.errors.OpError, IndexError, RuntimeError) as error:  # however its reader puts it
         raise DataError(f"checkpoint {prefix} is damaged ({str(error).splitlines()[0][:200]})") from error
-
-
-def check_complete(prefix: str) -> None:
-    """`DataError` unless the checkpoint's index file and all data files are there."""
-    if not os.path.exists(prefix + ".index"):
-        raise DataError(f"checkpoint {prefix} is not there (no {prefix}.index)")
-    if not checkpoint_files(prefix)[1:]:
-        raise DataError(f"checkpoint {prefix} has no data files")
-
-
-def checkpoint_files(prefix: str) -> list[str]:
-    """Files of a checkpoint, the index first."""
-    folder, name = os.path.split(prefix)
-    data = sorted(f for f in os.listdir(folder) if f.startswith(name + ".data-"))
-    return [prefix + ".index"] + [os.path.join(folder, f) for f in data]
-
-
-def checkpoint_hash(prefix: str) -> str:
-    """sha256 over the checkpoint's files, in order."""
-    digest = hashlib.sha256()
-    for path in checkpoint_files(prefix):
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def find_checkpoint(workdir: str, which: str, flag: str = "eval_checkpoint") -> str:
@@ -230,7 +216,7 @@ def find_checkpoint(workdir: str, which: str, flag: str = "eval_checkpoint") -> 
     """
     if which in ("best", "latest"):
         folders = [BEST_FOLDER, LATEST_FOLDER] if which == "best" else [LATEST_FOLDER]
-        found = [tf.train.latest_checkpoint(os.path.join(workdir, folder)) for folder in folders]
+        found = [latest_checkpoint(os.path.join(workdir, folder)) for folder in folders]
         prefix = next(filter(None, found), None)
         if not prefix:
             raise UserError(f"--workdir={workdir} holds no checkpoint: run python -m clrec_tf.train first")

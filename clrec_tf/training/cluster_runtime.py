@@ -17,6 +17,7 @@ from tensorflow.python.distribute.coordinator.values import PerWorkerValues
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
+from clrec_tf.pattern_names import is_pattern
 from clrec_tf.training import cluster
 from clrec_tf.training.feeds import PoolFeed
 from clrec_tf.training.reasons import reason
@@ -66,6 +67,9 @@ class ClusterRuntime:
 
     def __init__(self, task: cluster.Task, config: Config):
         settings = config.cluster
+        if is_pattern(config.paths.workdir):
+            raise UserError(f"--workdir={config.paths.workdir}: parameter servers would take *, ?, [ and \\ for a "
+                            "pattern and not find the checkpoints; choose a folder without them in its path")
         self._deadline = settings.progress_deadline_s
         self.num_workers = len(task.addresses["worker"])
         self.depth = (1 + settings.calls_ahead) * self.num_workers

@@ -16,6 +16,8 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
+from clrec_tf.training.checkpoint_files import latest_checkpoint
+from clrec_tf.training.checkpoint_files import remove_checkpoints
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Progress
@@ -83,7 +85,7 @@ class _Scored:
 
     def score_new(self) -> bool:
         """Scores the latest checkpoint, unless that is done; returns whether it did."""
-        prefix = tf.train.latest_checkpoint(self._folder)
+        prefix = latest_checkpoint(self._folder)
         if prefix is None or int(prefix.rsplit("-", 1)[1]) == self._search.step:
             return False
         try:
@@ -98,7 +100,9 @@ class _Scored:
         row = {"step": step, "metric": metric, "value": self._validator.metrics()[metric]}
         best = self._note(row)
         if best:
+            kept = set(self._best.checkpoints)
             self._best.save(checkpoint_number=step)
+            remove_checkpoints(kept - set(self._best.checkpoints))
         with open(self._log, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         logging.info("step %d: %s=%.5g%s", step, metric, row["value"], ", the best so far" if best else "")

@@ -9,6 +9,8 @@ from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.training.collapse import CollapseWatch
+from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.evaluator import Listener
 from clrec_tf.training.reasons import reason
 from clrec_tf.training.reasons import servers_named
@@ -40,6 +42,7 @@ def train(config: Config, runtime) -> int:
         return 0
     logging.info("training from step %d to %d", progress.step, run.total_steps)
     listener = Listener(config, progress)
+    collapse = CollapseWatch(settings, run.num_items, progress.step, run.ledger.epoch_ends)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
     with StopSignals() as stop:
         while not run.finished:
@@ -49,6 +52,7 @@ def train(config: Config, runtime) -> int:
                 progress.repeated_steps += repeated
                 check_finite(progress, result, steps, settings.max_nonfinite_steps)
                 reporter.add(progress.step, steps, result)
+                collapse.add(progress, result)
             # Nothing is under way now: model, queues and the ledger belong together.
             if runtime.evaluator:
                 progress.stopped_early |= listener.listen()  # before saving: the evaluator ends by what is saved
@@ -58,6 +62,7 @@ def train(config: Config, runtime) -> int:
             if run.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
                 progress.position = run.ledger.position()
                 with runtime.unharmed("saving a checkpoint"):
+                    check_variables(run.model)
                     run.checkpoints.save()
                 reporter.restart_clock()
             if stop.exit_code and not run.finished:

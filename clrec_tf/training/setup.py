@@ -47,6 +47,7 @@ class Run:
       validator: None without validation.
       total_steps: of all epochs.
       validation_steps: steps after which to validate, ascending.
+      num_items: of the catalogue.
     """
     model: tf.keras.Model
     optimizer: tf.keras.optimizers.Optimizer
@@ -59,6 +60,7 @@ class Run:
     validator: Optional[Validator]
     total_steps: int
     validation_steps: list[int]
+    num_items: int
 
     @property
     def finished(self) -> bool:
@@ -118,7 +120,7 @@ def set_up(config: Config, runtime) -> Run:
     return Run(
         model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints,
         validator, total_steps,
-        validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [])
+        validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [], schema.num_items)
 
 
 def _parsed(schema: schema_lib.Schema, config: Config, model) -> schema_lib.Schema:
