@@ -208,7 +208,8 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_tidies_up(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True,
                             cwd=pathlib.Path(__file__).parents[1])
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-    (left,) = os.listdir(tmp_path)
+    left, lock = sorted(os.listdir(tmp_path))
+    assert lock == f"{left}.lock"
     assert left.startswith("1.incomplete-") and os.path.exists(tmp_path / left / "saved_model.pb")
     with pytest.raises(DataError, match="no complete bundle"):
         load_bundle(str(tmp_path))

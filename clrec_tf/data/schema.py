@@ -32,6 +32,7 @@ import json
 import os
 from typing import Optional
 
+from clrec_tf import atomic
 from clrec_tf.errors import DataError
 
 FORMAT_VERSION = 1
@@ -146,16 +147,8 @@ class Manifest:
 
 def save_json(path: str, value) -> None:
     """Writes JSON through a temporary file and a rename, so that a half-written file never bears the name."""
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with atomic.new_file(path) as name, open(name, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
 
 
 def save_schema(data_dir: str, schema: Schema) -> None:

@@ -90,7 +90,5 @@ def _drop_rows_after(path, step):
                     kept.append(line)
             except (ValueError, KeyError):
                 continue
-    temporary = f"{path}.tmp-{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
+    with atomic.new_file(path) as name, open(name, "w", encoding="utf-8") as file:
         file.writelines(kept)
-    os.replace(temporary, path)
