@@ -15,6 +15,8 @@ from clrec_tf.errors import DataError, UserError
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import index as index_lib
 from clrec_tf.serving import manifest as manifest_lib
+from clrec_tf.serving import publishing
+from clrec_tf.serving import withdrawals
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.item_updates import Upserts, read_upserts, read_withdrawn
 from clrec_tf.serving.tuning import recall_at_k
@@ -61,6 +63,19 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
       DataError: a file, or the bundle, is not as it should be; nothing would change, or nothing be left; the recall is
         too low. Nothing is published then.
     """
+    with publishing.publishing(_parent(export_dir)):
+        return _update_bundle(export_dir, upsert, withdraw, target_recall)
+
+
+def _parent(export_dir):
+    """The folder of versions."""
+    is_version = os.path.isfile(os.path.join(export_dir, manifest_lib.MANIFEST_FILE))
+    return os.path.dirname(os.path.abspath(export_dir)) if is_version else export_dir
+
+
+def _update_bundle(export_dir, upsert, withdraw, target_recall):
+    """`update_bundle`, of the process that alone publishes in the folder."""
+    newest = publishing.newest_version(_parent(export_dir))
     bundle = bundle_lib.load_bundle(export_dir)
     queries = index_lib.load_queries(os.path.join(bundle.path, bundle_lib.INDEX_FOLDER))
     id_type = bundle.manifest["id_type"]
@@ -69,7 +84,8 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
     if upserts.normalized:
         logging.info("%d vectors of %s were not of norm 1 and have been normalized: this model compares by the cosine",
                      upserts.normalized, upsert)
-    change = _change(bundle, upserts, read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0])
+    withdrawn_ids = read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0]
+    change = _change(bundle, upserts, withdrawn_ids)
     parent = os.path.dirname(os.path.abspath(bundle.path))
     version = 1 + max(int(name) for name in os.listdir(parent) if manifest_lib.is_number(name))
     folder, recall_k = os.path.join(parent, str(version)), bundle.manifest["measured"]["recall_k"]
@@ -77,6 +93,7 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
                          bundle.live)
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
         _write(temporary, bundle, change)
+        withdrawals.remember(temporary, bundle.path, withdrawn_ids, upserts.ids)
         after = _measure(temporary, change, queries, recall_k)
         logging.info("recall@%d against exact search over the live items: %.4f before, %.4f after", recall_k, before,
                      after)
@@ -86,6 +103,7 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
         manifest_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(
             measured=bundle.manifest["measured"] | dict(recall=after, recall_before=before)))
         bundle_lib.load_bundle(temporary)
+        publishing.check_newest(parent, newest)
     logging.info("published %s: %s", folder, change.counts)
     _warn_of_size(change.index)
     return folder
@@ -130,7 +148,8 @@ def _withdrawn_positions(bundle, ids):
     positions = bundle.all_positions(ids)
     if (positions < 0).any():
         logging.warning("--withdraw names %d of %d items that the bundle does not have, such as %s; it goes on without "
-                        "them", np.count_nonzero(positions < 0), len(ids), ids[positions < 0][:5].tolist())
+                        "them, and they stay out of later exports", np.count_nonzero(positions < 0), len(ids),
+                        ids[positions < 0][:5].tolist())
     return positions[(positions >= 0) & bundle.live[positions]]
 
 
@@ -150,7 +169,7 @@ def _titles(bundle, positions, titles, total):
 def _write(folder, bundle: Bundle, change: _Change):
     """Everything but the manifest; what stays as it was is linked."""
     index_folder = os.path.join(folder, bundle_lib.INDEX_FOLDER)
-    written = set()
+    written = {withdrawals.WITHDRAWN_FILE}  # not linked, since it would be written to in both versions
     if len(change.ids) > len(bundle.item_ids):
         np.save(os.path.join(folder, manifest_lib.IDS_FILE), change.ids, allow_pickle=False)
         written.add(manifest_lib.IDS_FILE)

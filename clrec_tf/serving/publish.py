@@ -7,7 +7,6 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.atomic import new_folder
 from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import Schema, save_json
 from clrec_tf.errors import DataError, UserError
@@ -22,8 +21,10 @@ from clrec_tf.serving.graph_checks import foreign_ops
 from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
+from clrec_tf.serving.publishing import new_version
 from clrec_tf.serving.saved_model import TowerParts, UserTower
 from clrec_tf.serving.tuning import build_index, recall_at_k
+from clrec_tf.serving.withdrawals import carried_over
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
 
@@ -68,7 +69,6 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     version = _version(export_dir, config.export_version)
     if config.scann_export_dir:
         scann_model.check_place(config, export_dir, version, schema.num_items)
-    folder = os.path.join(export_dir, str(version))
     encoder = Encoder(model, facts.max_history)
     candidates = encode_candidates(encoder, catalogue)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
@@ -78,7 +78,9 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     index = build_index(config.index, candidates.compared, queries, k, config.target_recall,
                         model.similarity == "cosine")
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash)
-    with new_folder(folder, f"export_dir={export_dir}") as temporary:
+    with new_version(export_dir, lambda: _version(export_dir, config.export_version)) as (temporary, version):
+        folder = os.path.join(export_dir, str(version))
+        index = carried_over(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
         _write(temporary, parts, index)
         save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
         measured = _measure(temporary, candidates, held_out, k, config.target_recall)
@@ -139,7 +141,8 @@ def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, k, target_r
         raise DataError(f"loaded and live user vectors of {users} users differ by up to {difference}, more than "
                         f"{PARITY}: the model cannot be exported as it is")
     index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
-    recall = recall_at_k(index, candidates.compared, intents.heaviest(default_count(count)).queries(), k)
+    k = min(k, np.count_nonzero(index.live))  # without what stays withdrawn
+    recall = recall_at_k(index, candidates.compared, intents.heaviest(default_count(count)).queries(), k, index.live)
     if recall < target_recall:
         raise DataError(f"the index as loaded has recall@{k} = {recall:.4f}, --target_recall={target_recall} is asked")
     return {"users": users, "parity_difference": difference, "recall": recall, "recall_k": k}
