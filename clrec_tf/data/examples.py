@@ -162,6 +162,8 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
             schema_lib.save_schema(folder, dataset.schema)
             schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
             schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
+            others = (REPORT_FILE, schema_lib.FEATURE_VALUES_FILE)
+            manifest = dataclasses.replace(manifest, others=tuple(_entry(folder, name, 0, 0) for name in others))
             schema_lib.save_manifest(folder, manifest)
         except OSError as error:
             raise UserError(f"--data_dir={data_dir} cannot be written ({error.filename or folder}: "

@@ -1,11 +1,11 @@
 """Item files: titles, categorical features and dense vectors by original item id."""
 import dataclasses
-import json
 
 from absl import logging
 import numpy as np
 import polars as pl
 
+from clrec_tf import json_files
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import tables
 from clrec_tf.data.tables import Table
@@ -140,8 +140,8 @@ def read_item_file(settings: PrepareConfig) -> ItemTable:
 def _json_items(path: str, wanted: dict[str, bool], settings: PrepareConfig) -> ItemTable:
     try:
         with tables.readable(path), tables.open_text(path) as file:
-            pairs = json.load(file, object_pairs_hook=list)  # a dict would swallow an id that stands twice
-    except json.JSONDecodeError as error:
+            pairs = json_files.parse(file.read(), object_pairs_hook=list)  # a dict would swallow an id that stands twice
+    except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}): restore or correct the file") from error
     if not (isinstance(pairs, list) and pairs and all(isinstance(pair, tuple) for pair in pairs)):
         raise DataError(f"{path} is not an object of item ids: give {{id: {{feature: value}}}} or {{id: [values]}}")

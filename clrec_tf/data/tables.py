@@ -14,6 +14,7 @@ from clrec_tf.errors import DataError
 
 ROW = "__row__"
 EXTRA = "__extra__"  # what a line holds beyond its columns
+LONGEST_HEADER = 2**20  # characters: a file without a line end may be of any length
 DELIMITERS = ("\t", ";", ",", "|", ":", " ")  # likely ones
 
 
@@ -63,9 +64,9 @@ def open_text(path: str, encoding: str = "utf-8-sig"):
 
 
 def first_line(path: str) -> str:
-    """The first line without its line end; "" for an empty file."""
+    """The first line without its line end, of a longer one the first `LONGEST_HEADER` characters; "" if empty."""
     with readable(path), open_text(path) as file:
-        return file.readline().rstrip("\r\n")
+        return file.readline(LONGEST_HEADER).rstrip("\r\n")
 
 
 def stem_extension(path: str) -> str:
@@ -100,7 +101,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
         if columns is None:
             skip_header = True
             quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-            columns = next(csv.reader([header], delimiter=delimiter, quoting=quoting), [])
+            columns = _names(path, header, delimiter, quoting)
     quoted = delimiter != "\t" if quoted is None else quoted
     repeated = sorted({name for name in columns if list(columns).count(name) > 1})
     if repeated:
@@ -112,6 +113,15 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
             quote_char='"' if quoted else None, schema={name: pl.String for name in (*columns, EXTRA)},
             missing_columns="insert", truncate_ragged_lines=True, row_index_name=ROW)
     return Table(path, rows, tuple(columns), delimiter, 1 + int(skip_header))
+
+
+def _names(path, header, delimiter, quoting):
+    try:
+        if len(header) >= LONGEST_HEADER:
+            raise csv.Error(f"it is longer than {LONGEST_HEADER:,} characters")
+        return next(csv.reader([header], delimiter=delimiter, quoting=quoting), [])
+    except csv.Error as error:
+        raise DataError(f"{path}: its first line is no header of columns ({error}): is it delimited text?") from error
 
 
 def _guess_delimiter(path: str, header: str) -> str:

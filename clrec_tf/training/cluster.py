@@ -15,6 +15,7 @@ import time
 from absl import logging
 import tensorflow as tf
 
+from clrec_tf import json_files
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
@@ -50,7 +51,7 @@ def task_from_environment():
     if not text:
         return None
     try:
-        value = json.loads(text)
+        value = json_files.parse(text)
         addresses = value["cluster"]
         role, index = value["task"]["type"], int(value["task"]["index"])
         wrong = [host for hosts in addresses.values() for host in hosts if not re.fullmatch(r"\S+:\d+", host)]

@@ -9,6 +9,7 @@ import time
 from absl import logging
 import tensorflow as tf
 
+from clrec_tf import json_files
 from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.ledger import Ledger
@@ -106,17 +107,17 @@ class _Scored:
 
 
 def read(workdir: str, metric: str) -> list[dict]:
-    """The rows of the evaluator by one metric, each step once; a half-written last line is left out."""
+    """The rows of the evaluator by one metric, each step once; lines that are none are left out."""
     path, rows = os.path.join(workdir, EVALUATIONS), {}
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             for line in file:
                 try:
-                    row = json.loads(line)
-                except ValueError:
+                    row = json_files.parse(line)
+                    if row["metric"] == metric:
+                        rows[row["step"]] = row
+                except (ValueError, KeyError, TypeError):
                     continue
-                if row["metric"] == metric:
-                    rows[row["step"]] = row
     return list(rows.values())
 
 

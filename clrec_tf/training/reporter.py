@@ -8,6 +8,8 @@ from absl import logging
 import tensorflow as tf
 import tqdm
 
+from clrec_tf import atomic
+from clrec_tf import json_files
 from clrec_tf.training.step import SUMS
 
 METRICS_LOG = "metrics.jsonl"
@@ -79,16 +81,16 @@ class Reporter:
 
 
 def _drop_rows_after(path, step):
-    """Keeps rows up to a step; a half-written last line goes too."""
+    """Keeps rows up to a step; a half-written or damaged line goes too."""
     if not os.path.exists(path):
         return
     kept = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for line in file:
             try:
-                if json.loads(line)["step"] <= step:
+                if json_files.parse(line)["step"] <= step:
                     kept.append(line)
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError):
                 continue
-    with atomic.new_file(path) as name, open(name, "w", encoding="utf-8") as file:
+    with atomic.new_file(path) as name, open(name, "wb") as file:
         file.writelines(kept)
