@@ -13,9 +13,9 @@ from typing import Optional
 from absl import logging
 
 from clrec_tf import locks
-from clrec_tf.errors import DISK_FULL
-from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
+from clrec_tf.errors import disk_full
+from clrec_tf.errors import write_error
 
 _MARK = ".incomplete-"
 
@@ -110,14 +110,14 @@ def write_errors(path: str, flag: str):
     try:
         yield
     except OSError as error:
-        kind = DiskFullError if error.errno in DISK_FULL else UserError
-        raise kind(f"--{flag}: {path} cannot be written ({error.strerror or error}): "
-                   f"{_remedy(path, error.errno)}") from error
+        raise write_error(error)(
+            f"--{flag}: {path} cannot be written ({error.strerror or error}): {_remedy(path, error)}") from error
 
 
-def _remedy(path, number):
-    """What helps against an error number of the operating system."""
-    if number in DISK_FULL:
+def _remedy(path, error):
+    """What helps against an error of the operating system."""
+    number = error.errno
+    if disk_full(error):
         return "free space, or choose another place"
     if number == errno.ENOENT:
         return f"make the folder {os.path.dirname(path)}, or choose another place"

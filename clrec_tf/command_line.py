@@ -13,9 +13,10 @@ from absl import logging
 
 from clrec_tf import config as config_lib
 from clrec_tf import termination
-from clrec_tf.errors import DISK_FULL
 from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
+from clrec_tf.errors import disk_full
+from clrec_tf.errors import write_error
 
 GENERATED_CODE = "__autograph_generated_file"  # how the names of AutoGraph's modules and files begin
 ALIASES = {"from_time": "from", "to_time": "to"}
@@ -112,7 +113,12 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             _exit(141)
         except OSError as error:
             print(f"error: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
-            code = (DiskFullError if error.errno in DISK_FULL else UserError).exit_code
+            code = write_error(error).exit_code
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            if not disk_full(error):
+                raise
+            print(f"error: {str(error).splitlines()[0][:500]}: free space, and run again", file=sys.stderr)
+            code = DiskFullError.exit_code
         with contextlib.suppress(OSError):  # of a full disk
             sys.stdout.flush()
             sys.stderr.flush()
