@@ -42,7 +42,8 @@ def load_json(path: str, missing: str, damaged: str) -> dict:
 
 
 def sealed(values: dict) -> dict:
-    """The values and a sha256 of them."""
+    """The values and a sha256 of them, in place of one that they have."""
+    values = {name: value for name, value in values.items() if name != SEAL}
     return values | {SEAL: _digest(values)}
 
 

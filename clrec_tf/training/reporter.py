@@ -17,7 +17,7 @@ SUMMARIES_FOLDER = "summaries"
 
 
 class Reporter:
-    """Collects the sums of calls and writes means every `log_every` steps.
+    """Collects the sums of calls and writes means every `log_every` steps, or over what a stop has left of them.
 
     Args:
       workdir: folder of the run.
@@ -48,7 +48,8 @@ class Reporter:
         if step // self._log_every > (step - steps) // self._log_every or step == self._total:
             good = max(1.0, self._sums["trained"])
             seconds = time.perf_counter() - self._start
-            row = {"loss": self._sums["loss"] / good, "gradient_norm": self._sums["gradient_norm"] / good,
+            row = {"steps": self._steps, "loss": self._sums["loss"] / good,
+                   "gradient_norm": self._sums["gradient_norm"] / good,
                    "skipped_steps": self._sums["skipped"], "examples_per_second": self._sums["examples"] / seconds}
             row.update({name: float(result[name]) for name in result if name.startswith("queue_")})
             self.write(step, row)
