@@ -17,6 +17,7 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.data import examples
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
+from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_evaluation_set
@@ -207,7 +208,7 @@ def small_disk(tmp_path):
 
 
 def test_full_disk(tmp_path, small_disk):
-    with pytest.raises(UserError, match="--data_dir=.*cannot be written.*choose another --data_dir"):
+    with pytest.raises(DiskFullError, match="--data_dir=.*cannot be written.*choose another --data_dir"):
         prepared_data.prepare_text(tmp_path, many_users(2000), name=str(small_disk / "data"), min_train_length=1)
     assert not list(small_disk.iterdir())
 
