@@ -6,7 +6,7 @@ from typing import Any
 from clrec_tf import atomic
 from clrec_tf.errors import DataError
 
-SEAL = "checksum"
+SEAL, SEALED = "checksum", "has_checksum"
 
 
 def parse(text, **settings) -> Any:
@@ -43,17 +43,21 @@ def load_json(path: str, missing: str, damaged: str) -> dict:
 
 def sealed(values: dict) -> dict:
     """The values and a sha256 of them, in place of one that they have."""
-    values = {name: value for name, value in values.items() if name != SEAL}
+    values = _values(values) | {SEALED: True}
     return values | {SEAL: _digest(values)}
 
 
 def unsealed(values: dict) -> dict:
     """The values without their seal; `ValueError` where it is not theirs. Files older than seals have none."""
-    seal = values.get(SEAL)
-    values = {name: value for name, value in values.items() if name != SEAL}
-    if seal is not None and seal != _digest(values):
-        raise ValueError("it does not match its own checksum")
-    return values
+    # Two entries, since the name of one may be what is damaged.
+    if SEAL in values or SEALED in values:
+        if values.get(SEAL) != _digest({name: value for name, value in values.items() if name != SEAL}):
+            raise ValueError("it does not match its own checksum")
+    return _values(values)
+
+
+def _values(values):
+    return {name: value for name, value in values.items() if name not in (SEAL, SEALED)}
 
 
 def _digest(values):
