@@ -6,6 +6,7 @@ its lock, which can be had, whatever the process and its host were called; it is
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 from typing import Optional
@@ -149,10 +150,14 @@ def _claimed(path):
 
 
 def _remove_leftovers(path):
-    """Removes what killed processes left of the same path: what has a lock, and one that can be had."""
-    parent, prefix = os.path.dirname(path), os.path.basename(path) + _MARK
-    for name in sorted({name.removesuffix(locks.SUFFIX) for name in os.listdir(parent) if name.startswith(prefix)}):
-        leftover = os.path.join(parent, name)
+    """Removes what killed processes left of the same path: what has a lock, and one that can be had.
+
+    Of a number that of all numbers: they are versions, of which none is written twice.
+    """
+    parent, name = os.path.split(path)
+    same = re.compile((r"\d+" if name.isdigit() else re.escape(name)) + re.escape(_MARK) + ".+")
+    for leftover in sorted({name.removesuffix(locks.SUFFIX) for name in os.listdir(parent) if same.fullmatch(name)}):
+        leftover = os.path.join(parent, leftover)
         try:
             lock = locks.take(leftover + locks.SUFFIX, create=False)
         except OSError as error:  # another user's

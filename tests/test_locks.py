@@ -112,3 +112,13 @@ def test_a_full_disk_has_an_exit_code_of_its_own(tmp_path, monkeypatch):
     with pytest.raises(DiskFullError, match="free space") as caught, atomic.new_file(str(tmp_path / "a"), "output=a"):
         pass
     assert caught.value.exit_code == 74 and os.listdir(tmp_path) == []
+
+
+def test_a_version_tidies_up_after_all_versions(tmp_path):
+    for name in ("7.incomplete-0a", "8.incomplete-0b", "data.incomplete-0c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.lock").touch()  # of a process that was killed
+    (tmp_path / "5.incomplete-0d.lock").touch()  # after version 5 had got its name
+    with atomic.new_folder(str(tmp_path / "9"), "export_dir=x"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ["9", "data.incomplete-0c", "data.incomplete-0c.lock"]

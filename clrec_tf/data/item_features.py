@@ -140,7 +140,8 @@ def read_item_file(settings: PrepareConfig) -> ItemTable:
 def _json_items(path: str, wanted: dict[str, bool], settings: PrepareConfig) -> ItemTable:
     try:
         with tables.readable(path), tables.open_text(path) as file:
-            pairs = json_files.parse(file.read(), object_pairs_hook=list)  # a dict would swallow an id that stands twice
+            # Pairs, since a dict would swallow an id that stands twice.
+            pairs = json_files.parse(file.read(), object_pairs_hook=list)
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}): restore or correct the file") from error
     if not (isinstance(pairs, list) and pairs and all(isinstance(pair, tuple) for pair in pairs)):

@@ -3,8 +3,8 @@
 A data folder holds::
 
     schema.json                     this module's `Schema`: decides the facts of the data for every later command
-    manifest.json                   this module's `Manifest`: every file with records, bytes and sha256, and a checksum of
-                                    itself; written last
+    manifest.json                   this module's `Manifest`: every file with records, bytes and sha256, and a checksum
+                                    of itself; written last
     train-00000-of-00004.tfrecord   one tf.train.Example per user: the training part of its click sequence
     valid-….tfrecord, test-….tfrecord   one Example per evaluated user: history, then `target_count` targets
     catalogue-….tfrecord            one Example per item of the vocabulary, in id order 1..V

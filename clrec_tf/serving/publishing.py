@@ -1,4 +1,4 @@
-"""Who publishes in a folder of versions: one process at a time, and only what was made from what is still the newest."""
+"""One process at a time publishes in a folder of versions, and only what was made from what is still the newest."""
 import contextlib
 import os
 from typing import Callable, Iterator

@@ -35,7 +35,7 @@ def carried_over(export_dir: str, index, item_ids: np.ndarray, folder: str, forg
         return index
     newest = os.path.join(export_dir, str(version))
     if forget:
-        logging.warning("--forget_updates: what was withdrawn or added in %s is not withdrawn or added any more", newest)
+        logging.warning("--forget_updates: nothing that was withdrawn or added in %s is so any more", newest)
         return index
     withdrawn, ids, exported = _read(newest)
     if withdrawn.dtype.kind != item_ids.dtype.kind:

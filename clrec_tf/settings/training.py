@@ -77,7 +77,7 @@ class TrainConfig(Section):
         "Consecutive steps with NaN or infinite loss or gradient, each skipped, before training stops with an "
         "error.", lower=0)
     log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
-    verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too. (Their records have "
+    verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too. (Records have "
                                        "checksums, arrays are always checked: about 1 s a GB.)",
                                choices=("size", "sha256"))
     threads: int = setting(0, "Threads within one operation of TensorFlow (0: as many as cores).", lower=0)

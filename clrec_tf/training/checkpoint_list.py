@@ -48,7 +48,8 @@ def tidy(folder: str) -> None:
     if prefixes and _listed(folder) is None:
         names, now = [os.path.basename(prefix) for prefix in prefixes], time.time()
         lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names),
-                 *(f"all_model_checkpoint_timestamps: {now!r}" for _ in names), f"last_preserved_timestamp: {now - 1!r}"]
+                 *(f"all_model_checkpoint_timestamps: {now!r}" for _ in names),
+                 f"last_preserved_timestamp: {now - 1!r}"]
         with atomic.new_file(os.path.join(folder, LIST_FILE)) as path, open(path, "w", encoding="ascii") as file:
             file.writelines(f"{line}\n" for line in lines)
 

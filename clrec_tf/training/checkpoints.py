@@ -124,9 +124,11 @@ class Checkpoints:
             checkpoint_list.tidy(os.path.join(workdir, folder))
         self._checkpoint = tf.train.Checkpoint(**state)
         self._latest = tf.train.CheckpointManager(
-            self._checkpoint, os.path.join(workdir, LATEST_FOLDER), max_to_keep=keep, checkpoint_name=checkpoint_list.NAME)
+            self._checkpoint, os.path.join(workdir, LATEST_FOLDER), max_to_keep=keep,
+            checkpoint_name=checkpoint_list.NAME)
         self._best = tf.train.CheckpointManager(
-            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1, checkpoint_name=checkpoint_list.NAME)
+            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1,
+            checkpoint_name=checkpoint_list.NAME)
 
     def save(self) -> str:
         """Saves everything; returns the prefix."""
