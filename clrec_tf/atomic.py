@@ -14,6 +14,7 @@ from typing import Optional
 from absl import logging
 
 from clrec_tf import locks
+from clrec_tf.errors import BusyError
 from clrec_tf.errors import UserError
 from clrec_tf.errors import disk_full
 from clrec_tf.errors import write_error
@@ -30,7 +31,7 @@ def new_folder(path: str, flag: str):
       flag: named in errors, such as "export_dir=DIR".
 
     Raises:
-      UserError: disk full, no permission, or `path` was filled meanwhile.
+      UserError: disk full, no permission; BusyError: another process has filled `path` meanwhile.
     """
     path = os.path.abspath(path)
     with write_errors(path, flag):
@@ -45,7 +46,7 @@ def new_folder(path: str, flag: str):
             for parent, _, names in os.walk(folder):
                 for name in [*names, "."]:
                     sync(os.path.join(parent, name))
-            os.rename(folder, path)
+            _show(folder, path, flag)
             sync(os.path.dirname(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -134,6 +135,17 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _show(folder, path, flag):
+    """Gives a folder its name; `BusyError` where another process has filled the place meanwhile."""
+    try:
+        os.rename(folder, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise BusyError(f"--{flag}: {path} was made by another process meanwhile, and is left as it is: run again to "
+                        "use it, or choose another place") from error
 
 
 def _claimed(path):

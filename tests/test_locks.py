@@ -12,6 +12,7 @@ import pytest
 
 from clrec_tf import atomic
 from clrec_tf import locks
+from clrec_tf.errors import BusyError
 from clrec_tf.errors import DiskFullError
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -122,3 +123,11 @@ def test_a_version_tidies_up_after_all_versions(tmp_path):
     with atomic.new_folder(str(tmp_path / "9"), "export_dir=x"):
         pass
     assert sorted(os.listdir(tmp_path)) == ["9", "data.incomplete-0c", "data.incomplete-0c.lock"]
+
+
+def test_whoever_comes_second_may_run_again(tmp_path):
+    with pytest.raises(BusyError, match="data was made by another process meanwhile, and is left as it is: run again"):
+        with atomic.new_folder(str(tmp_path / "data"), "data_dir=data"):
+            (tmp_path / "data").mkdir()
+            (tmp_path / "data" / "theirs").touch()
+    assert os.listdir(tmp_path) == ["data"] and os.listdir(tmp_path / "data") == ["theirs"]
