@@ -1,4 +1,4 @@
-"""Lists of checkpoints that are lost, damaged or wrong, what kills leave, and "best", which is never silently latest."""
+"""Lists of checkpoints that are lost, damaged or wrong, what kills leave, and "best", never silently the latest."""
 import os
 import pathlib
 import shutil
@@ -6,6 +6,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from clrec_tf import atomic
 from clrec_tf.errors import DataError
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoints import checkpoint_hash
@@ -69,6 +70,22 @@ def test_equal_trainings_have_equal_checkpoints(folder, tmp_path):
     assert checkpoint_hash(once) == checkpoint_hash(str(folder / "step-20"))
     value.assign(21)
     assert checkpoint_hash(checkpoint_list.save(manager, 20)) != checkpoint_hash(str(folder / "step-20"))
+
+
+def test_a_checkpoint_is_on_disk_before_the_list_names_it(folder, monkeypatch):
+    flushed, sync = [], atomic.sync
+
+    def noted(path):
+        flushed.append(os.path.basename(path))
+        assert "step-30" not in (folder / "checkpoint").read_text() and (folder / "step-10.index").exists()
+        sync(path)
+
+    monkeypatch.setattr(atomic, "sync", noted)
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(value=tf.Variable(30)), str(folder), 2,
+                                         checkpoint_name="step")
+    checkpoint_list.save(manager, 30)
+    assert flushed == ["step-30.index", "step-30.data-00000-of-00001", folder.name]
+    assert names(folder) == ["step-20", "step-30"]
 
 
 @pytest.fixture(name="trained", scope="module")
