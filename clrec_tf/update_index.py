@@ -105,6 +105,9 @@ def _update_bundle(export_dir, upsert, withdraw, target_recall):
         bundle_lib.load_bundle(temporary)
         publishing.check_newest(parent, newest)
     logging.info("published %s: %s", folder, change.counts)
+    if bundle.manifest["version"] < newest:
+        logging.warning("%s was made from version %d, and takes the place of version %d", folder,
+                        bundle.manifest["version"], newest)
     _warn_of_size(change.index)
     return folder
 

@@ -138,6 +138,15 @@ def test_withdrawals_that_cannot_be_carried_over(export_dir, tmp_path):
     assert versions(export_dir) == [1, 2]
 
 
+def test_a_version_made_from_an_older_one_on_purpose_says_what_it_replaces(export_dir, caplog):
+    update(export_dir, withdraw=[A])
+    assert "takes the place" not in caplog.text
+    (export_dir.parent / "gone.txt").write_text(B)
+    update_index.update_bundle(str(export_dir / "1"), "", str(export_dir.parent / "gone.txt"), 0.9)
+    assert f"{export_dir}/3 was made from version 1, and takes the place of version 2" in caplog.text
+    assert withheld(export_dir / "3") == ({B}, {B})
+
+
 def test_without_locks_it_says_so(export_dir, monkeypatch, caplog):
     take = locks.take
 
