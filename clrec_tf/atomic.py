@@ -1,11 +1,23 @@
-"""Files and folders that appear whole or not at all: written under another name beside their place, then renamed."""
+"""Files and folders that appear whole or not at all: written under another name beside their place, then renamed.
+
+The other name is random, and a lock beside it is held while it is written. So what a killed process left is known by
+its lock, which can be had, whatever the process and its host were called; it is removed by the next to write the same.
+"""
 import contextlib
 import errno
 import os
+import re
+import secrets
 import shutil
-import socket
+from typing import Optional
 
+from absl import logging
+
+from clrec_tf import locks
+from clrec_tf.errors import BusyError
 from clrec_tf.errors import UserError
+from clrec_tf.errors import disk_full
+from clrec_tf.errors import write_error
 
 _MARK = ".incomplete-"
 
@@ -19,47 +31,51 @@ def new_folder(path: str, flag: str):
       flag: named in errors, such as "export_dir=DIR".
 
     Raises:
-      UserError: disk full, no permission, or `path` was filled meanwhile.
+      UserError: disk full, no permission; BusyError: another process has filled `path` meanwhile.
     """
     path = os.path.abspath(path)
-    folder = _temporary(path)
     with write_errors(path, flag):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _remove_leftovers(path)
-        os.mkdir(folder)
+        folder, lock = _claimed(path)
     try:
+        with write_errors(path, flag):
+            os.mkdir(folder)
         yield folder
         with write_errors(path, flag):
             for parent, _, names in os.walk(folder):
                 for name in [*names, "."]:
-                    _sync(os.path.join(parent, name))
-            _put(folder, path, flag)
-            _sync(os.path.dirname(path))
+                    sync(os.path.join(parent, name))
+            _show(folder, path, flag)
+            sync(os.path.dirname(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
 
 
 @contextlib.contextmanager
-def new_file(path: str, flag: str):
+def new_file(path: str, flag: Optional[str] = None):
     """Yields the name of a file to write, which replaces `path` when the block ends well, and is removed otherwise.
 
-    Args, Raises: see `new_folder`; an existing file is replaced.
+    Args, Raises: see `new_folder`; an existing file is replaced. Without `flag`, `OSError` stays what it is.
     """
     path = os.path.abspath(path)
-    temporary = _temporary(path)
-    with write_errors(path, flag):
+    errors = lambda: write_errors(path, flag) if flag else contextlib.nullcontext()
+    with errors():
         _remove_leftovers(path)
-        with open(temporary, "wb"):
-            pass
+        temporary, lock = _claimed(path)
     try:
+        with errors(), open(temporary, "wb"):
+            pass
         yield temporary
-        with write_errors(path, flag):
-            _sync(temporary)
+        with errors():
+            sync(temporary)
             os.replace(temporary, path)
-            _sync(os.path.dirname(path))
+            sync(os.path.dirname(path))
     finally:
-        if os.path.exists(temporary):
+        with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
+        lock.release()
 
 
 def check_file_place(path: str, flag: str) -> None:
@@ -96,24 +112,14 @@ def write_errors(path: str, flag: str):
     try:
         yield
     except OSError as error:
-        raise UserError(f"--{flag}: {path} cannot be written ({error.strerror or error}): "
-                        f"{_remedy(path, error.errno)}") from error
+        raise write_error(error)(
+            f"--{flag}: {path} cannot be written ({error.strerror or error}): {_remedy(path, error)}") from error
 
 
-def _put(folder, path, flag):
-    """Renames a finished folder to its place; `UserError` where somebody else has put another there meanwhile."""
-    try:
-        os.rename(folder, path)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        raise UserError(f"--{flag}: another process has put {path} there while this one was at work, and it stays as "
-                        "it is: run the same command again") from error
-
-
-def _remedy(path, number):
-    """What helps against an error number of the operating system."""
-    if number in (errno.ENOSPC, errno.EDQUOT):
+def _remedy(path, error):
+    """What helps against an error of the operating system."""
+    number = error.errno
+    if disk_full(error):
         return "free space, or choose another place"
     if number == errno.ENOENT:
         return f"make the folder {os.path.dirname(path)}, or choose another place"
@@ -122,11 +128,7 @@ def _remedy(path, number):
     return "choose another place"
 
 
-def _temporary(path):
-    return f"{path}{_MARK}{socket.gethostname()}-{os.getpid()}"
-
-
-def _sync(path):
+def sync(path: str) -> None:
     """Waits until a file or folder is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -135,20 +137,54 @@ def _sync(path):
         os.close(descriptor)
 
 
-def _remove_leftovers(path):
-    """Removes what killed processes of this machine left of the same path."""
-    parent, prefix = os.path.dirname(path), f"{os.path.basename(path)}{_MARK}{socket.gethostname()}-"
-    for name in os.listdir(parent):
-        process, leftover = name.removeprefix(prefix), os.path.join(parent, name)
-        if name.startswith(prefix) and process.isdigit() and not _runs(int(process)):
-            shutil.rmtree(leftover) if os.path.isdir(leftover) else os.remove(leftover)
-
-
-def _runs(process):
+def _show(folder, path, flag):
+    """Gives a folder its name; `BusyError` where another process has filled the place meanwhile."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        pass
-    return True
+        os.rename(folder, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise BusyError(f"--{flag}: {path} was made by another process meanwhile, and is left as it is: run again to "
+                        "use it, or choose another place") from error
+
+
+def _claimed(path):
+    """A name beside `path` that nobody else has, and the lock that says it is in use."""
+    while True:
+        temporary = f"{path}{_MARK}{secrets.token_hex(8)}"
+        lock = locks.take(temporary + locks.SUFFIX)
+        if lock:  # else another, which looks for leftovers, had it for a moment
+            lock.sign()
+            if not lock.certain:
+                # Without a lock's file nobody takes the name for a leftover.
+                os.remove(lock.path)
+            return temporary, lock
+
+
+def _remove_leftovers(path):
+    """Removes what killed processes left of the same path: what has a lock, and one that can be had.
+
+    Of a number that of all numbers: they are versions, of which none is written twice.
+    """
+    parent, name = os.path.split(path)
+    same = re.compile((r"\d+" if name.isdigit() else re.escape(name)) + re.escape(_MARK) + ".+")
+    for leftover in sorted({name.removesuffix(locks.SUFFIX) for name in os.listdir(parent) if same.fullmatch(name)}):
+        leftover = os.path.join(parent, leftover)
+        try:
+            lock = locks.take(leftover + locks.SUFFIX, create=False)
+        except OSError as error:  # another user's
+            logging.info("%s is left alone: %s", leftover, error.strerror)
+            continue
+        if lock and not lock.certain:
+            lock.leave()
+        elif lock:
+            shutil.rmtree(leftover) if os.path.isdir(leftover) else _remove(leftover)
+            lock.release()
+        elif os.path.lexists(leftover) and not os.path.exists(leftover + locks.SUFFIX):
+            logging.warning("%s has no lock, so nobody can tell whether it is still being written: remove it if not",
+                            leftover)
+
+
+def _remove(path):
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)

@@ -12,7 +12,11 @@ from absl import flags
 from absl import logging
 
 from clrec_tf import config as config_lib
+from clrec_tf import termination
+from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
+from clrec_tf.errors import disk_full
+from clrec_tf.errors import write_error
 
 GENERATED_CODE = "__autograph_generated_file"  # how the names of AutoGraph's modules and files begin
 ALIASES = {"from_time": "from", "to_time": "to"}
@@ -91,6 +95,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
         logging.set_verbosity(logging.INFO)
         logging.get_absl_handler().addFilter(_only_ours)
         try:
+            termination.install()
             if len(argv) > 1:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
@@ -101,13 +106,22 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             code = 130
+        except termination.Terminated:
+            print("stopped by SIGTERM: run the same command again", file=sys.stderr)
+            code = termination.EXIT_TERMINATED
         except BrokenPipeError:  # the reader of our standard output (head, less) has gone
             _exit(141)
         except OSError as error:
             print(f"error: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
-            code = UserError.exit_code
-        sys.stdout.flush()
-        sys.stderr.flush()
+            code = write_error(error).exit_code
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            if not disk_full(error):
+                raise
+            print(f"error: {str(error).splitlines()[0][:500]}: free space, and run again", file=sys.stderr)
+            code = DiskFullError.exit_code
+        with contextlib.suppress(OSError):  # of a full disk
+            sys.stdout.flush()
+            sys.stderr.flush()
         _exit(code or 0)
 
     app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage))

@@ -16,6 +16,8 @@ from clrec_tf.evaluation.dial import grid
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import index as index_lib
 from clrec_tf.serving import manifest as manifest_lib
+from clrec_tf.serving import publishing
+from clrec_tf.serving import withdrawals
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.item_updates import Upserts, read_upserts, read_withdrawn
 from clrec_tf.serving.recall import TUNED_STEP, demand_of, gated, lowest_at, measured
@@ -62,6 +64,19 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
       DataError: a file, or the bundle, is not as it should be; nothing would change, or nothing be left; the recall is
         too low. Nothing is published then.
     """
+    with publishing.publishing(_parent(export_dir)):
+        return _update_bundle(export_dir, upsert, withdraw, target_recall)
+
+
+def _parent(export_dir):
+    """The folder of versions."""
+    is_version = os.path.isfile(os.path.join(export_dir, manifest_lib.MANIFEST_FILE))
+    return os.path.dirname(os.path.abspath(export_dir)) if is_version else export_dir
+
+
+def _update_bundle(export_dir, upsert, withdraw, target_recall):
+    """`update_bundle`, of the process that alone publishes in the folder."""
+    newest = publishing.newest_version(_parent(export_dir))
     bundle = bundle_lib.load_bundle(export_dir)
     queries = index_lib.load_queries(os.path.join(bundle.path, bundle_lib.INDEX_FOLDER))
     id_type = bundle.manifest["id_type"]
@@ -73,17 +88,23 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
     if upserts.guessed:
         logging.warning("%d fresh items of %s have no `clicks`: the dial takes them for clicked by nobody, so they come "
                         "last at popularity 1; give `clicks` where they are known", upserts.guessed, upsert)
-    change = _change(bundle, upserts, read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0])
+    withdrawn_ids = read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0]
+    change = _change(bundle, upserts, withdrawn_ids)
     parent = os.path.dirname(os.path.abspath(bundle.path))
     version = 1 + max(int(name) for name in os.listdir(parent) if manifest_lib.is_number(name))
     folder = os.path.join(parent, str(version))
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
         _write(temporary, bundle, change)
+        withdrawals.remember(temporary, bundle.path, withdrawn_ids, upserts.ids)
         found = _measure(temporary, bundle, change, queries, target_recall)
         manifest_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(
             measured=_as_before(bundle.manifest["measured"]) | found))
         bundle_lib.load_bundle(temporary)
+        publishing.check_newest(parent, newest)
     logging.info("published %s: %s", folder, change.counts)
+    if bundle.manifest["version"] < newest:
+        logging.warning("%s was made from version %d, and takes the place of version %d", folder,
+                        bundle.manifest["version"], newest)
     _warn_of_size(change.index)
     return folder
 
@@ -127,7 +148,8 @@ def _withdrawn_positions(bundle, ids):
     positions = bundle.all_positions(ids)
     if (positions < 0).any():
         logging.warning("--withdraw names %d of %d items that the bundle does not have, such as %s; it goes on without "
-                        "them", np.count_nonzero(positions < 0), len(ids), ids[positions < 0][:5].tolist())
+                        "them, and they stay out of later exports", np.count_nonzero(positions < 0), len(ids),
+                        ids[positions < 0][:5].tolist())
     return positions[(positions >= 0) & bundle.live[positions]]
 
 
@@ -147,7 +169,7 @@ def _titles(bundle, positions, titles, total):
 def _write(folder, bundle: Bundle, change: _Change):
     """Everything but the manifest; what stays as it was is linked."""
     index_folder = os.path.join(folder, bundle_lib.INDEX_FOLDER)
-    written = set()
+    written = {withdrawals.WITHDRAWN_FILE}  # not linked, since it would be written to in both versions
     if len(change.ids) > len(bundle.item_ids):
         np.save(os.path.join(folder, manifest_lib.IDS_FILE), change.ids, allow_pickle=False)
         written.add(manifest_lib.IDS_FILE)

@@ -4,15 +4,35 @@
 #   launch/local_cluster.sh --flagfile=configs/quickstart.flags --workdir=/tmp/clrec-cluster
 #
 # All flags go to python -m clrec_tf.train. Only the chief generates, prepares, evaluates and exports. From the
-# environment: WORKERS (2), PARAMETER_SERVERS (2), EVALUATOR (0; 1 starts one), LOGS (a new folder), PYTHON (python).
+# environment: WORKERS (2), PARAMETER_SERVERS (2), EVALUATOR (0; 1 starts one), LOGS (a new folder), PYTHON (python),
+# NETWORK (private; host shares this machine's).
 # Ends with the chief's exit code, and ends everything on Ctrl-C; on SIGTERM the chief saves a checkpoint first.
 set -euo pipefail
+
+# TensorFlow's servers listen on all interfaces, whatever address they are given, and run any graph that they are sent.
+# In a network namespace of their own there is nothing but the loopback interface, and nobody else on it.
+if [ "${NETWORK:-private}" = private ]; then
+  namespace=(unshare --net)
+  "${namespace[@]}" true 2>/dev/null || namespace=(unshare --user --map-root-user --net)
+  if ! "${namespace[@]}" true 2>/dev/null; then
+    echo "error: this user may not make a network namespace (unshare --net), and without one TensorFlow's servers would" \
+      "take graphs from everybody who reaches this machine: NETWORK=host allows that, behind a firewall" >&2
+    exit 2
+  fi
+  NETWORK=loopback exec "${namespace[@]}" "$BASH" "$0" "$@"
+fi
 
 workers=${WORKERS:-2}
 servers=${PARAMETER_SERVERS:-2}
 python=${PYTHON:-python}
 logs=${LOGS:-$(mktemp -d "${TMPDIR:-/tmp}/clrec-logs-XXXXXX")}
 mkdir -p "$logs"
+if [ "${NETWORK:-}" = loopback ]; then
+  "$python" -c '
+import fcntl, socket, struct
+SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
+fcntl.ioctl(socket.socket(), SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP_RUNNING).ljust(40, b"\0"))'
+fi
 echo "logs: $logs (chief.log and one for each other role)" >&2
 
 # Free ports, all held open until all are known.

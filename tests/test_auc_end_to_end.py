@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from clrec_tf import evaluate
+from clrec_tf import json_files
 from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
@@ -14,6 +15,7 @@ from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.encode import Encoder
@@ -85,7 +87,14 @@ def test_next_clicks_of_other_splits_too(tmp_path):
     assert 0 < result["auc/paired"] < 1 and result["users"] == small_run.USERS
     schema = schema_lib.load_schema(data_dir)
     assert read_log_items(data_dir, schema) == small_run.ITEMS
-    (tmp_path / "data" / "report.json").write_text("{}")
+    report, manifest = (tmp_path / "data" / name for name in ("report.json", "manifest.json"))
+    report.write_text("{}")
+    with pytest.raises(DataError, match="report.json has 2 bytes, the manifest says"):
+        read_log_items(data_dir, schema)
+    # A folder of before the manifest had it.
+    values = json_files.unsealed(json.loads(manifest.read_text()))
+    del values["others"]
+    manifest.write_text(json.dumps(values))
     assert read_log_items(data_dir, schema) == schema.num_items
 
 

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from clrec_tf import json_files
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.serving import manifest as manifest_lib
@@ -68,6 +69,7 @@ def test_a_moved_bundle_answers_alike(copy):
 
 def test_a_bundle_of_before_there_were_several_intents_has_one(copy):
     manifest = json.loads((copy / "manifest.json").read_text())
+    manifest = json_files.unsealed(manifest)
     assert manifest.pop("intents") == 1 and manifest.pop("uses_dwell") is False
     (copy / "manifest.json").write_text(json.dumps(manifest))
     older, ids = load_bundle(str(copy)), [[exported.original_id("int", 4)]]
@@ -100,6 +102,7 @@ def test_every_file_is_guarded(copy):
 def test_a_damaged_manifest_is_refused(copy, content, problem):
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["files"]["../../secret"] = dict(bytes=1, sha256="0")
+    manifest = json_files.sealed(manifest)
     (copy / "manifest.json").write_text(json.dumps(manifest) if content is None else content)
     with pytest.raises(DataError, match=problem):
         load_bundle(str(copy))
@@ -206,7 +209,8 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_tidies_up(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True,
                             cwd=pathlib.Path(__file__).parents[1])
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-    (left,) = os.listdir(tmp_path)
+    left, lock, held = sorted(os.listdir(tmp_path))
+    assert lock == f"{left}.lock" and held == "publishing.lock"
     assert left.startswith("1.incomplete-") and os.path.exists(tmp_path / left / "saved_model.pb")
     with pytest.raises(DataError, match="no complete bundle"):
         load_bundle(str(tmp_path))

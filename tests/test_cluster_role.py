@@ -1,7 +1,14 @@
 """What a process learns of its role in a cluster from TF_CONFIG, and what it refuses."""
+import socket
+import threading
+
 import pytest
 
+from clrec_tf.benchmarks.chief import free_addresses
+from clrec_tf.config import ClusterConfig
+from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
+from clrec_tf.training import cluster
 from clrec_tf.training.cluster import task_from_environment
 from tests.local_cluster import LocalCluster
 
@@ -28,6 +35,18 @@ def test_a_tf_config_that_says_no_cluster_is_refused(monkeypatch, text, words):
 
 @pytest.mark.cluster
 def test_a_bad_tf_config_ends_the_command_with_the_code_of_bad_input(tmp_path):
-    with LocalCluster(tmp_path / "logs", dict(data_dir=tmp_path / "data", workdir=tmp_path / "run")) as cluster:
-        assert cluster.chief(environ={"TF_CONFIG": "{"}) == 2
-        assert cluster.log("chief").split("error: ")[-1].startswith("TF_CONFIG={ cannot be read")
+    with LocalCluster(tmp_path / "logs", dict(data_dir=tmp_path / "data", workdir=tmp_path / "run")) as roles:
+        assert roles.chief(environ={"TF_CONFIG": "{"}) == 2
+        assert roles.log("chief").split("error: ")[-1].startswith("TF_CONFIG={ cannot be read")
+
+
+def test_a_chief_that_never_comes_is_not_waited_for_for_ever():
+    address = free_addresses(1, 1)["chief"][0]
+    with pytest.raises(ClusterError, match=f"the chief at {address} was never there in --chief_deadline_s=0.2"):
+        cluster._until_chief_is_gone(address, ClusterConfig(chief_deadline_s=0.2), threading.Event())
+    with socket.create_server(("127.0.0.1", 0)) as chief:  # one that was there is another matter
+        ending = threading.Timer(0.6, chief.close)
+        ending.start()
+        cluster._until_chief_is_gone("127.0.0.1:%d" % chief.getsockname()[1], ClusterConfig(
+            chief_deadline_s=0.2, chief_gone_s=0.2), threading.Event())
+        ending.join()

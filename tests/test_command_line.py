@@ -121,3 +121,16 @@ def test_doctor_says_how_to_get_the_service_and_does_without(monkeypatch, capsys
     assert doctor.main(Config()) == 1
     told = capsys.readouterr()
     assert told.out.startswith("FAIL  the service") and told.err.endswith("'.[serve]'\n")
+
+
+@pytest.mark.parametrize("error, code, words", [
+    ("OSError(28, 'No space left on device', 'file')", 74, "error: No space left on device: file"),
+    ("RuntimeError('saved_model.pb; No space left on device')", 74, "error: saved_model.pb; No space left on device: free"),
+    ("OSError(13, 'Permission denied', 'file')", 2, "error: Permission denied: file"),
+    ("RuntimeError('a fault of ours')", 1, "RuntimeError: a fault of ours"),
+    ("BusyError('in use')", 75, "error: in use")])
+def test_errors_become_exit_codes(error, code, words):
+    script = ("from clrec_tf import command_line\nfrom clrec_tf.errors import BusyError\n"
+              f"def main(config):\n    raise {error}\ncommand_line.run(main, uses=(), usage='')")
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == code and words in result.stderr and ("Traceback" in result.stderr) == (code == 1)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf import json_files
 from clrec_tf.config import ClusterConfig
 from clrec_tf.config import Config
 from clrec_tf.errors import DataError
@@ -95,7 +96,7 @@ def test_an_evaluator_needs_a_validation_part(data_dir, tmp_path):
     shutil.copytree(data_dir, alone)
     manifest = json.loads((alone / "manifest.json").read_text())
     manifest["shards"]["valid"] = []
-    (alone / "manifest.json").write_text(json.dumps(manifest))
+    (alone / "manifest.json").write_text(json.dumps(json_files.sealed(manifest)))
     with pytest.raises(DataError, match="has no validation part: an evaluator has nothing to do"):
         evaluator.run(settings(str(alone), tmp_path / "run"))
 

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf import atomic
 from clrec_tf.config import ModelConfig
 from clrec_tf.data import examples
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
+from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_evaluation_set
@@ -175,20 +177,21 @@ def test_kill_leaves_nothing_that_looks_complete(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not data_dir.exists()
-    leftover, = tmp_path.glob("data.incomplete-*")
+    leftover, lock = sorted(tmp_path.glob("data.incomplete-*"))
+    assert lock == pathlib.Path(f"{leftover}.lock")
     assert not (leftover / schema_lib.MANIFEST_FILE).exists()
     with pytest.raises(DataError, match="no complete data set"):
         schema_lib.load_manifest(str(leftover))
     # The next call removes what was left, and completes.
     prepared_data.prepare_text(tmp_path, many_users(3), min_train_length=1)
-    assert not leftover.exists() and len(prepared_data.read_split(str(data_dir), "test")) == 3
+    assert not leftover.exists() and not lock.exists() and len(prepared_data.read_split(str(data_dir), "test")) == 3
 
 
-def test_leftovers_of_a_running_process_stay(tmp_path):
-    own = pathlib.Path(f"{tmp_path}/data.incomplete-{os.uname().nodename}-{os.getppid()}")
-    own.mkdir()
-    prepared_data.prepare_text(tmp_path, many_users(3), min_train_length=1)
-    assert own.exists()
+def test_what_another_still_writes_stays(tmp_path):
+    with atomic.new_folder(str(tmp_path / "data"), "data_dir=data") as theirs:
+        prepared_data.prepare_text(tmp_path, many_users(3), min_train_length=1)
+        assert os.path.exists(theirs)
+        os.rename(tmp_path / "data", tmp_path / "elsewhere")
 
 
 @pytest.fixture
@@ -205,7 +208,7 @@ def small_disk(tmp_path):
 
 
 def test_full_disk(tmp_path, small_disk):
-    with pytest.raises(UserError, match="--data_dir=.*cannot be written.*choose another --data_dir"):
+    with pytest.raises(DiskFullError, match="--data_dir=.*cannot be written.*choose another --data_dir"):
         prepared_data.prepare_text(tmp_path, many_users(2000), name=str(small_disk / "data"), min_train_length=1)
     assert not list(small_disk.iterdir())
 

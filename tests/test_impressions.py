@@ -1,4 +1,5 @@
 """prepare --impressions: exposures by pencil and by plain loops, the folder's identity and checks, and refusals."""
+import hashlib
 import json
 import os
 import pathlib
@@ -212,11 +213,15 @@ def test_damage_is_found(tmp_path):
     schema_lib.load_manifest(data_dir)
     with pytest.raises(DataError, match="impressions.npy has sha256"):
         schema_lib.load_manifest(data_dir, "sha256")
+    with pytest.raises(DataError, match="impressions.npy has sha256"):  # whoever reads it is told, whatever was checked
+        read_exposures(data_dir, schema_lib.load_manifest(data_dir), "--x")
     path.unlink()
     with pytest.raises(DataError, match="impressions.npy is missing"):
         schema_lib.load_manifest(data_dir)
-    manifest = schema_lib.Manifest("", {}, None, schema_lib.Shard("impressions.npy", 7, 0, 0, ""))
     np.save(path, np.zeros((6, 2), np.int32))
+    content = path.read_bytes()
+    entry = schema_lib.Shard("impressions.npy", 7, 0, len(content), hashlib.sha256(content).hexdigest())
+    manifest = schema_lib.Manifest("", {}, None, entry)
     with pytest.raises(DataError, match=r"shape \(6, 2\), the manifest says 7 rows"):
         read_exposures(data_dir, manifest, "--x")
 

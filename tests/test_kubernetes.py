@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from clrec_tf.config import Paths, ServeConfig
+from clrec_tf.errors import BusyError, ClusterError, DiskFullError
 from clrec_tf.serving.tf_serving import BATCHING_FILE, MODELS_FILE
 from tests import kubernetes_manifests as manifests
 
@@ -59,6 +60,8 @@ def test_roles_end_and_restart_as_they_should(variant):
         assert spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
         assert role.pod["restartPolicy"] == "Never"  # what podFailurePolicy asks for
         on_exit, *rest = spec["podFailurePolicy"]["rules"]
+        retried = {DiskFullError.exit_code, BusyError.exit_code, ClusterError.exit_code}
+        assert not retried & set(on_exit["onExitCodes"]["values"])
         assert on_exit["action"] == "FailJob" and on_exit["onExitCodes"] == {
             "containerName": role.container["name"], "operator": "In", "values": [2]}
         alone = name in ("worker", "evaluator")  # replaced alone; the others take everything with them
@@ -134,9 +137,10 @@ def test_the_image_holds_what_the_pods_run_and_writes_to_mounts_only():
     assert f"COPY configs {manifests.IN_IMAGE}/configs" in text
     for variable in ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"):
         assert re.search(rf"\b{variable}=/tmp\b", text)
-    assert re.search(r"^USER 10001:10001$", text, re.MULTILINE) and "-c constraints.txt" in text
-    for image in re.findall(r"^(?:FROM|ARG BASE=)\s*(\S+)", text, re.MULTILINE):
-        assert not manifests.REGISTRY.match(image)
+    assert re.search(r"^USER 10001:10001$", text, re.MULTILINE) and "--require-hashes" in text
+    assert re.search(r"^ARG BASE$", text, re.MULTILINE) and "BASE=python:3.11-slim@sha256:" in text  # no tag by default
+    for image in re.findall(r"^FROM\s*(\S+)", text, re.MULTILINE):
+        assert image == "${BASE}"
 
 
 def test_tensorflow_serving_reads_what_an_export_writes_and_is_locked_down():

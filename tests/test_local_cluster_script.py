@@ -45,6 +45,24 @@ def left_behind(folder) -> list[str]:
     return found
 
 
+def roles(folder) -> list[str]:
+    """Process ids of the run's roles."""
+    return [path.parent.name for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+            if f"--workdir={folder}/run".encode() in read(path)]
+
+
+def read(path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def network(process) -> tuple[str, list[str]]:
+    """The network namespace of a process, and its routes to anywhere."""
+    return os.readlink(f"/proc/{process}/ns/net"), read(pathlib.Path(f"/proc/{process}/net/route")).splitlines()[1:]
+
+
 def end(process):
     """Kills the script's group and all its roles, whatever happened."""
     try:
@@ -80,9 +98,20 @@ def test_a_signal_ends_all_with_the_chiefs_code_after_a_checkpoint(tmp_path, num
             return (tmp_path / "run" / "metrics.jsonl").exists() and small_run.losses(tmp_path / "run")
         wait_for(trains, "the first step")
         assert len(left_behind(tmp_path)) >= 4
+        for role in roles(tmp_path):  # nobody else can reach their servers
+            namespace, routes = network(role)
+            assert namespace != network("self")[0] and not routes
         process.send_signal(number)
         text, _ = process.communicate(timeout=100)
     finally:
         end(process)
     assert process.returncode == code, text[-3000:]
     assert "stopped by a signal" in text and left_behind(tmp_path) == []
+
+
+def test_without_a_network_of_its_own_it_does_not_start(tmp_path):
+    (tmp_path / "unshare").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    done = subprocess.run([ROOT / "launch" / "local_cluster.sh"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.returncode == 2 and "NETWORK=host allows that" in done.stderr

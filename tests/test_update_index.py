@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from clrec_tf import json_files
 from clrec_tf import retrieve
 from clrec_tf import update_index
 from clrec_tf.config import Config, ExportConfig, Paths, RetrieveConfig, UpdateConfig
@@ -234,6 +235,7 @@ def test_settings_that_do_nothing(export_dir):
     os.remove(export_dir / "1" / "index" / "queries.npy")
     manifest = json.loads((export_dir / "1" / "manifest.json").read_text())
     del manifest["files"]["index/queries.npy"]
+    manifest = json_files.sealed(manifest)
     (export_dir / "1" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="held-out users on whom recall is measured, cannot be read .*: export again"):
         run(withdraw="x")

@@ -13,6 +13,7 @@ import weakref
 
 import pytest
 
+from clrec_tf import json_files
 from clrec_tf import update_index
 from clrec_tf.errors import DataError
 from clrec_tf.service.app import version_states
@@ -49,6 +50,7 @@ def spoil(folder, how):
     """Damages a version."""
     manifest = folder / "manifest.json"
     facts = json.loads(manifest.read_text())
+    facts = json_files.unsealed(facts)  # as of before there were seals
     if how == "corrupt":
         path = folder / "variables" / "variables.data-00000-of-00001"
         path.write_bytes(path.read_bytes()[:-1] + b"\x5a")

@@ -15,6 +15,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.data.schema import Shard
 from clrec_tf.data.splits import Sequences
 from clrec_tf.errors import UserError
+from clrec_tf.errors import write_error
 
 CATALOGUE_SHARD_RECORDS = 65_536
 REPORT_FILE = "report.json"
@@ -162,10 +163,13 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
             schema_lib.save_schema(folder, dataset.schema)
             schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
             schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
+            others = (REPORT_FILE, schema_lib.FEATURE_VALUES_FILE)
+            manifest = dataclasses.replace(manifest, others=tuple(_entry(folder, name, 0, 0) for name in others))
             schema_lib.save_manifest(folder, manifest)
         except OSError as error:
-            raise UserError(f"--data_dir={data_dir} cannot be written ({error.filename or folder}: "
-                            f"{error.strerror or error}): free space, or choose another --data_dir") from error
+            raise write_error(error)(
+                f"--data_dir={data_dir} cannot be written ({error.filename or folder}: {error.strerror or error}): "
+                "free space, or choose another --data_dir") from error
 
 
 def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -> schema_lib.Manifest:

@@ -3,7 +3,8 @@
 A data folder holds::
 
     schema.json                     this module's `Schema`: decides the facts of the data for every later command
-    manifest.json                   this module's `Manifest`: every file with records, bytes and sha256; written last
+    manifest.json                   this module's `Manifest`: every file with records, bytes and sha256, and a checksum
+                                    of itself; written last
     train-00000-of-00004.tfrecord   one tf.train.Example per user: the training part of its click sequence
     valid-….tfrecord, test-….tfrecord   one Example per evaluated user: history, then `target_count` targets
     catalogue-….tfrecord            one Example per item of the vocabulary, in id order 1..V
@@ -32,7 +33,10 @@ import json
 import os
 from typing import Optional
 
+from clrec_tf import json_files
 from clrec_tf.errors import DataError
+from clrec_tf.json_files import load_json
+from clrec_tf.json_files import save_json
 
 FORMAT_VERSION = 1
 SCHEMA_FILE = "schema.json"
@@ -129,11 +133,13 @@ class Manifest:
       shards: split name ("train", "valid", "test", "catalogue") to its shards, in order.
       content: the shard entry of content.npy, or None.
       impressions: that of impressions.npy, or None.
+      others: those of report.json and feature_values.json; folders older than this entry have none.
     """
     schema_hash: str
     shards: dict[str, tuple[Shard, ...]]
     content: Optional[Shard] = None
     impressions: Optional[Shard] = None
+    others: tuple[Shard, ...] = ()
 
     def paths(self, data_dir: str, split: str) -> list[str]:
         """Full paths of one split's shards."""
@@ -144,20 +150,6 @@ class Manifest:
         return sum(shard.records for shard in self.shards[split])
 
 
-def save_json(path: str, value) -> None:
-    """Writes JSON through a temporary file and a rename, so that a half-written file never bears the name."""
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-
-
 def save_schema(data_dir: str, schema: Schema) -> None:
     """Writes schema.json."""
     save_json(os.path.join(data_dir, SCHEMA_FILE), dataclasses.asdict(schema))
@@ -165,18 +157,7 @@ def save_schema(data_dir: str, schema: Schema) -> None:
 
 def save_manifest(data_dir: str, manifest: Manifest) -> None:
     """Writes manifest.json; the last act of prepare."""
-    save_json(os.path.join(data_dir, MANIFEST_FILE), dataclasses.asdict(manifest))
-
-
-def load_json(path: str, missing: str, damaged: str) -> dict:
-    """Reads JSON; `DataError` with the remedy `missing` where there is no file, `damaged` where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist: {missing}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not readable JSON ({error}): {damaged}") from error
+    save_json(os.path.join(data_dir, MANIFEST_FILE), json_files.sealed(dataclasses.asdict(manifest)))
 
 
 def _load_json(data_dir: str, name: str) -> dict:
@@ -210,10 +191,14 @@ def load_manifest(data_dir: str, verify: str = "size") -> Manifest:
     """
     values = _load_json(data_dir, MANIFEST_FILE)
     try:
-        manifest = Manifest(
-            schema_hash=values["schema_hash"],
-            shards={split: tuple(Shard(**shard) for shard in shards) for split, shards in values["shards"].items()},
-            **{name: Shard(**values[name]) if values.get(name) else None for name in ("content", "impressions")})
+        values = json_files.unsealed(values)
+        values |= {name: Shard(**values[name]) if values.get(name) else None for name in ("content", "impressions")}
+        values["shards"] = {split: _entries(shards) for split, shards in values["shards"].items()}
+        values["others"] = _entries(values.get("others", ()))
+        manifest = Manifest(**values)
+    except ValueError as error:
+        raise DataError(f"{data_dir}/{MANIFEST_FILE} is damaged ({error}): restore it or prepare the data again"
+                        ) from error
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{data_dir}/{MANIFEST_FILE} has missing or unknown entries ({error}): prepare the data again"
                         ) from error
@@ -228,18 +213,33 @@ def load_manifest(data_dir: str, verify: str = "size") -> Manifest:
     return manifest
 
 
+def _entries(values):
+    return tuple(Shard(**value) for value in values)
+
+
+def check_file(data_dir: str, name: str) -> None:
+    """Compares a file that is about to be read with the manifest, content too; `DataError` where it differs.
+
+    Records of shards have checksums of their own, which whoever reads them checks; arrays and JSON have none.
+    """
+    manifest = load_manifest(data_dir)
+    for entry in filter(None, (manifest.content, manifest.impressions, *manifest.others)):
+        if entry.name == name:
+            check_shard(data_dir, entry, "sha256")
+
+
 def check_shard(data_dir: str, shard: Shard, verify: str) -> None:
     """Compares one file with its manifest entry; `DataError` names the file and the difference."""
     path = os.path.join(data_dir, shard.name)
     if not os.path.exists(path):
-        raise DataError(f"shard {path} is missing though the manifest lists it: restore it or prepare the data again")
+        raise DataError(f"{path} is missing though the manifest lists it: restore it or prepare the data again")
     size = os.path.getsize(path)
     if size != shard.bytes:
-        raise DataError(f"shard {path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was "
+        raise DataError(f"{path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was "
                         "changed")
     if verify == "sha256":
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != shard.sha256:
-            raise DataError(f"shard {path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is "
+            raise DataError(f"{path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is "
                             "damaged")

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data.examples import REPORT_FILE
-from clrec_tf.data.schema import FEATURE_VALUES_FILE, Manifest, Schema, Shard, load_json
+from clrec_tf.data.schema import FEATURE_VALUES_FILE, Manifest, Schema, Shard, check_file, load_json
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.evaluation_set import EvaluationSet, concatenate
 
@@ -90,6 +90,7 @@ def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalog
 def read_log_items(data_dir: str, schema: Schema) -> int:
     """Items of the whole log, of which `schema.num_items` are in the vocabulary; prepare's report says how many."""
     path = os.path.join(data_dir, REPORT_FILE)
+    check_file(data_dir, REPORT_FILE)
     remedy = "prepare the data again"
     return max(schema.num_items, load_json(path, remedy, remedy).get("items", 0))
 
@@ -97,7 +98,10 @@ def read_log_items(data_dir: str, schema: Schema) -> int:
 def read_feature_values(data_dir: str) -> dict[str, list[str]]:
     """Feature -> its values by number from 1; nothing where prepare was too old to write them."""
     path = os.path.join(data_dir, FEATURE_VALUES_FILE)
-    return load_json(path, "", "prepare the data again") if os.path.exists(path) else {}
+    if not os.path.exists(path):
+        return {}
+    check_file(data_dir, FEATURE_VALUES_FILE)
+    return load_json(path, "", "prepare the data again")
 
 
 def _scalar(dtype, default=None):

@@ -4,6 +4,7 @@ import os
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from clrec_tf import atomic
 from clrec_tf.evaluation.report import MOST_POPULAR
 
 HISTOGRAM_FILE = "degree_histogram.png"
@@ -75,11 +76,6 @@ def _bucket_name(bucket):
 
 def save_png(figure: Figure, path: str) -> str:
     """Writes the picture under another name and renames it; returns its path."""
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        figure.savefig(temporary, format="png")
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with atomic.new_file(path) as name:
+        figure.savefig(name, format="png")
     return path

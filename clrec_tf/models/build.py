@@ -55,9 +55,10 @@ def time_boundaries(config: ModelConfig, schema: schema_lib.Schema) -> tuple[int
 
 
 def load_content(data_dir: str, schema: schema_lib.Schema):
-    """The dense item vectors [item_rows, width] float32, or None."""
+    """The dense item vectors [item_rows, width] float32, or None; `DataError` where the file was changed."""
     if not schema.content_width:
         return None
+    schema_lib.check_file(data_dir, schema_lib.CONTENT_FILE)
     path = os.path.join(data_dir, schema_lib.CONTENT_FILE)
     known = np.load(path, mmap_mode="r", allow_pickle=False)
     if known.shape != (schema.num_items + 1, schema.content_width):

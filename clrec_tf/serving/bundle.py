@@ -205,7 +205,7 @@ def load_bundle(path: str) -> Bundle:
         with readable_name(folder) as readable:
             tower = tf.saved_model.load(readable)
         tower_hash = tower.checkpoint_hash.numpy().decode()
-    except (OSError, ValueError, KeyError, AttributeError, tf.errors.OpError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError, tf.errors.OpError) as error:
         raise DataError(f"{folder} cannot be loaded ({error}): export again") from error
     index, index_hash = load_index(os.path.join(folder, INDEX_FOLDER))
     hashes = dict(manifest=manifest["checkpoint_hash"], tower=tower_hash, index=index_hash)

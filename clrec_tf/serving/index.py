@@ -89,7 +89,7 @@ def load_index(folder: str):
         if index.size != facts["size"]:
             raise ValueError(f"{index.size} vectors, {INDEX_FILE} says {facts['size']}")
         return index, facts["checkpoint_hash"]
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise DataError(f"{folder} holds no readable index ({error}): export again") from error
 
 

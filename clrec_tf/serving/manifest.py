@@ -1,10 +1,10 @@
 """The manifest of a bundle's version: facts, and size and sha256 of every file; and which versions a folder holds."""
 import hashlib
-import json
 import os
 
 from absl import logging
 
+from clrec_tf import json_files
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.versions import versions
@@ -32,7 +32,7 @@ def write_manifest(folder: str, facts: dict) -> None:
                 continue
             files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
     save_json(os.path.join(folder, MANIFEST_FILE),
-              facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files))
+              json_files.sealed(facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files)))
 
 
 def complete_versions(export_dir: str) -> list[int]:
@@ -83,11 +83,12 @@ def read_manifest(folder: str) -> dict:
     path = os.path.join(folder, MANIFEST_FILE)
     try:
         with open(path, encoding="utf-8") as file:
-            manifest = json.load(file)
-        manifest = {"intents": 1, "uses_dwell": False} | manifest  # not in bundles of before there were others
+            manifest = json_files.parse(file.read())
         if manifest["format_version"] not in _READ:
             raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
                             f"{' and '.join(map(str, _READ))}: export again")
+        # What is not in bundles of before there were others, and what is.
+        manifest = {"intents": 1, "uses_dwell": False} | json_files.unsealed(manifest)
         if "dial" not in manifest:
             logging.warning("%s was exported before there was a dial: it is served at popularity 0, as trained; export "
                             "again for others", folder)

@@ -8,7 +8,6 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.atomic import new_folder
 from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import Schema, save_json
 from clrec_tf.errors import DataError, UserError
@@ -26,11 +25,13 @@ from clrec_tf.serving.held_out import HeldOutUsers, held_out_users
 from clrec_tf.serving.index import load_index, save_index, save_queries
 from clrec_tf.serving.intents import concatenated, default_count, served
 from clrec_tf.serving.list_check import check_lists
+from clrec_tf.serving.publishing import new_version
 from clrec_tf.serving.recall import TUNED_STEP, Demand, demand_of, gated, measured
 from clrec_tf.serving.saved_model import UserTower
 from clrec_tf.serving.served_recall import recalls_through
 from clrec_tf.serving.tower_parts import TowerParts
 from clrec_tf.serving.tuning import build_index, usual_head
+from clrec_tf.serving.withdrawals import carried_over
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
 
@@ -78,23 +79,26 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     version = _version(export_dir, config.export_version)
     if config.scann_export_dir:
         scann_model.check_place(config, export_dir, version, schema.num_items)
-    folder, dial = os.path.join(export_dir, str(version)), dial or Dial(catalogue.counts)
+    dial = dial or Dial(catalogue.counts)
     encoder = Encoder(model, facts.max_history)
     candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
                               config.export_users)
     check_lists(held_out, candidates.compared, config)
     queries = held_out.queries(default_count(model.num_intents))
-    demand = demand_of(len(candidates.items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
-                       config.target_recall)
+    popularities = grid(dial.lowest, dial.highest, TUNED_STEP)
+    demand = demand_of(len(candidates.items), (config.recall_k, max_k), popularities, config.target_recall)
     index = build_index(config.index, candidates.searched, queries, demand, model.similarity == "cosine",
                         usual_head(len(candidates.items)))
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,
                        (dial.lowest, dial.highest))
-    with new_folder(folder, f"export_dir={export_dir}") as temporary:
+    with new_version(export_dir, lambda: _version(export_dir, config.export_version)) as (temporary, version):
+        folder = os.path.join(export_dir, str(version))
+        index = carried_over(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
+        live = demand_of(int(np.count_nonzero(index.live)), (config.recall_k, max_k), popularities, config.target_recall)
         _write(temporary, parts, index)
         save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
-        found = _measure(temporary, candidates, held_out, demand, config.recall_k)
+        found = _measure(temporary, candidates, held_out, live, config.recall_k)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)
         found["warmup_requests"] = tf_serving.replay_warmup(temporary)
         manifest = dict(
@@ -108,7 +112,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
             index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=found,
             run_config=facts.run_config)
         manifest_lib.write_manifest(temporary, manifest)
-        found |= recalls_through(bundle_lib.load_bundle(temporary), held_out, demand)
+        found |= recalls_through(bundle_lib.load_bundle(temporary), held_out, live)
         manifest_lib.write_manifest(temporary, manifest)
         if config.scann_export_dir:
             scann_model.export_scann(parts, held_out, config, version, model_name, demand, dial.default)
@@ -157,5 +161,5 @@ def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, demand: Dem
         raise DataError(f"loaded and live user vectors of {users} users differ by up to {difference}, more than "
                         f"{PARITY}: the model cannot be exported as it is")
     index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
-    found = measured(index, candidates.searched, intents.heaviest(default_count(count)).queries(), demand)
+    found = measured(index, candidates.searched, intents.heaviest(default_count(count)).queries(), demand, index.live)
     return {"users": users, "parity_difference": difference} | gated(found, demand, recall_k, "the index as loaded")

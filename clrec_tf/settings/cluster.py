@@ -16,6 +16,9 @@ class ClusterConfig(Section):
     chief_gone_s: float = setting(300.0,
         "Seconds without the chief after which workers and parameter servers end with exit code 75, so that they are "
         "started anew and their memory is free (0: never).", lower=0.0)
+    chief_deadline_s: float = setting(86_400.0,
+        "Seconds after their start in which workers and parameter servers must have seen the chief, or they end with "
+        "exit code 69 (0: no limit). Longer than the chief takes to generate and prepare.", lower=0.0)
     calls_ahead: int = setting(2, "Calls waiting for each worker, so that it need not wait for the chief.", lower=1)
     shard_rows: int = setting(8192,
         "Tables of at least this many rows are split evenly over the parameter servers. More than a dense layer has "

@@ -80,7 +80,8 @@ class TrainConfig(Section):
         "Consecutive steps with a gradient of exactly 0, from which no training comes back, before it stops with an "
         "error (0: it goes on).", lower=0)
     log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
-    verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too.",
+    verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too. (Records have "
+                                       "checksums, arrays are always checked: about 1 s a GB.)",
                                choices=("size", "sha256"))
     threads: int = setting(0, "Threads within one operation of TensorFlow (0: as many as cores).", lower=0)
     parallel_ops: int = setting(0, "Operations of TensorFlow that may run at once (0: as many as cores).", lower=0)

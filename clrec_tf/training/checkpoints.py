@@ -4,7 +4,6 @@ import glob
 import io
 import json
 import os
-import re
 from typing import Optional
 
 from absl import logging
@@ -13,14 +12,14 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.errors import write_error
 from clrec_tf.pattern_names import readable_name
-from clrec_tf.training.checkpoint_files import check_complete
-from clrec_tf.training.checkpoint_files import latest_checkpoint
-from clrec_tf.training.checkpoint_files import remove_checkpoints
+from clrec_tf.training import checkpoint_list
 from clrec_tf.training.reasons import reason
 
 LATEST_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
+_PROGRESS = "progress/.ATTRIBUTES/py_state"
 
 
 @dataclasses.dataclass
@@ -123,11 +122,15 @@ class Checkpoints:
         state = dict(model=model, optimizer=optimizer, progress=ProgressState(progress))
         state |= {name: LocalState(owner, runtime) for name, owner in local_states.items()}
         self._progress, self._options = progress, runtime.save_options
+        for folder in (LATEST_FOLDER,) if runtime.evaluator else (LATEST_FOLDER, BEST_FOLDER):  # the other is its own
+            checkpoint_list.tidy(os.path.join(workdir, folder))
         self._checkpoint = tf.train.Checkpoint(**state)
         self._latest = tf.train.CheckpointManager(
-            self._checkpoint, os.path.join(workdir, LATEST_FOLDER), max_to_keep=keep, checkpoint_name="step")
+            self._checkpoint, os.path.join(workdir, LATEST_FOLDER), max_to_keep=keep,
+            checkpoint_name=checkpoint_list.NAME)
         self._best = tf.train.CheckpointManager(
-            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1, checkpoint_name="step")
+            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1,
+            checkpoint_name=checkpoint_list.NAME)
 
     def save(self) -> str:
         """Saves everything; returns the prefix."""
@@ -139,7 +142,7 @@ class Checkpoints:
 
     def restore_latest(self) -> Optional[str]:
         """Restores everything from the latest checkpoint that is intact, if there is one; returns its prefix."""
-        kept = self._kept()
+        kept = checkpoint_list.kept(self._latest.directory)
         for prefix in reversed(kept):
             try:
                 restore(self._checkpoint, prefix, self._options).assert_consumed()
@@ -154,29 +157,16 @@ class Checkpoints:
         return None
 
     def _saved(self, manager):
-        kept = set(manager.checkpoints)
         try:
-            prefix = manager.save(checkpoint_number=self._progress.step, options=self._options)
-            remove_checkpoints(kept - set(manager.checkpoints))
-            return prefix
+            return checkpoint_list.save(manager, self._progress.step,
+                                        self._options and self._options.experimental_io_device)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
             raise  # of a cluster; nothing is wrong with the disk
         except (tf.errors.OpError, OSError) as error:
-            raise UserError(
+            raise write_error(error)(
                 f"cannot write a checkpoint to {manager.directory} ({reason(error)}): the one "
                 "before it is kept; free space there or choose another --workdir, which in a cluster all roles must "
                 "see, or --checkpoint_io=chief, and run again to go on from it") from error
-
-    def _kept(self) -> list[str]:
-        """Prefixes of the latest checkpoints, oldest first; by their files where TensorFlow's list of them is lost."""
-        listed, folder = list(self._latest.checkpoints), self._latest.directory
-        if listed or not os.path.isdir(folder):
-            return listed
-        steps = sorted(int(match[1]) for match in map(re.compile(r"step-(\d+)\.index").fullmatch, os.listdir(folder))
-                       if match)
-        if steps:
-            logging.warning("%s/checkpoint, the list of checkpoints, is lost or damaged: going by the files", folder)
-        return [os.path.join(folder, f"step-{step}") for step in steps]
 
 
 def restore(checkpoint: tf.train.Checkpoint, prefix: str, options=None):
@@ -194,7 +184,7 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str, options=None):
       DataError: a file is missing, cut short or damaged.
       UserError: shapes differ from the objects'.
     """
-    check_complete(prefix)
+    checkpoint_list.check_complete(prefix)
     folder, name = os.path.split(prefix)
     try:
         with readable_name(folder) as readable:
@@ -206,18 +196,26 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str, options=None):
         raise DataError(f"checkpoint {prefix} is damaged ({str(error).splitlines()[0][:200]})") from error
 
 
+def checkpoint_hash(prefix: str) -> str:
+    """sha256 over the checkpoint's files, in order."""
+    digest = hashlib.sha256()
+    for path in checkpoint_list.checkpoint_files(prefix):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
 def find_checkpoint(workdir: str, which: str, flag: str = "eval_checkpoint") -> str:
     """Prefix of the "best", the "latest" or a given checkpoint, which `flag` names.
 
     "best" is the latest where training ran without validation.
 
     Raises:
-      UserError: there is none.
+      UserError: there is none; DataError: there was a best one, and it is lost.
     """
     if which in ("best", "latest"):
-        folders = [BEST_FOLDER, LATEST_FOLDER] if which == "best" else [LATEST_FOLDER]
-        found = [latest_checkpoint(os.path.join(workdir, folder)) for folder in folders]
-        prefix = next(filter(None, found), None)
+        latest = checkpoint_list.newest(os.path.join(workdir, LATEST_FOLDER))
+        prefix = _best(workdir, latest, flag) if which == "best" else latest
         if not prefix:
             raise UserError(f"--workdir={workdir} holds no checkpoint: run python -m clrec_tf.train first")
     else:
@@ -227,5 +225,30 @@ def find_checkpoint(workdir: str, which: str, flag: str = "eval_checkpoint") -> 
                 path.removesuffix(".index") for folder in (BEST_FOLDER, LATEST_FOLDER)
                 for path in sorted(glob.glob(os.path.join(glob.escape(workdir), folder, "*.index")))]
             raise UserError(f"--{flag}={which} is no checkpoint: choose from {', '.join(choices)}")
-    check_complete(prefix)
+    checkpoint_list.check_complete(prefix)
     return prefix
+
+
+def _best(workdir, latest, flag):
+    """Prefix of the best checkpoint, or of the latest where there was no validation."""
+    folder = os.path.join(workdir, BEST_FOLDER)
+    best = checkpoint_list.newest(folder)
+    validated = latest is not None and saved_progress(latest).best_metric is not None
+    if not best and (validated or os.path.isdir(folder)):
+        remedy = f", or give --{flag}=latest for {latest}" if latest else ""
+        raise DataError(f"--{flag}=best: {folder} holds no complete checkpoint, though training has kept a best one "
+                        f"there: restore it from a copy{remedy}")
+    return best or latest
+
+
+def saved_progress(prefix: str) -> Progress:
+    """Where the training stood that saved a checkpoint; at its beginning where that cannot be read."""
+    progress = Progress()
+    try:
+        folder, name = os.path.split(prefix)
+        with readable_name(folder) as readable:
+            reader = tf.train.load_checkpoint(os.path.join(readable, name))
+            ProgressState(progress).deserialize(reader.get_tensor(_PROGRESS))
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        logging.warning("%s cannot be read (%s)", prefix, reason(error))
+    return progress

@@ -15,6 +15,8 @@ import time
 from absl import logging
 import tensorflow as tf
 
+from clrec_tf import json_files
+from clrec_tf.config import ClusterConfig
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
@@ -50,7 +52,7 @@ def task_from_environment():
     if not text:
         return None
     try:
-        value = json.loads(text)
+        value = json_files.parse(text)
         addresses = value["cluster"]
         role, index = value["task"]["type"], int(value["task"]["index"])
         wrong = [host for hosts in addresses.values() for host in hosts if not re.fullmatch(r"\S+:\d+", host)]
@@ -105,24 +107,31 @@ def serve(task: Task, config: Config) -> int:
     logging.info("%s %d serves at %s", task.role, task.index, task.addresses[task.role][task.index])
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: told.set())
-    _until_chief_is_gone(task.addresses["chief"][0], config.cluster.chief_gone_s, told)
+    _until_chief_is_gone(task.addresses["chief"][0], config.cluster, told)
     del server
     return EXIT_PREEMPTED
 
 
-def _until_chief_is_gone(address: str, seconds: float, told: threading.Event) -> None:
-    """Serves until the chief has been seen and then not for `seconds` (0: for ever).
+def _until_chief_is_gone(address: str, settings: ClusterConfig, told: threading.Event) -> None:
+    """Serves until the chief has been seen and then not for --chief_gone_s (0: for ever).
 
     When all roles are told to end together (SIGTERM, which sets `told`), the chief still saves a checkpoint: only when
     it has gone may the others go.
+
+    Raises:
+      ClusterError: it was not seen at all within --chief_deadline_s (0: for ever).
     """
-    last, pause = None, min(5.0, seconds / 4) if seconds else 5.0
+    seconds, deadline, start = settings.chief_gone_s, settings.chief_deadline_s, time.monotonic()
+    last, pause = None, min([5.0] + [limit / 4 for limit in (seconds, deadline) if limit])
     while not told.is_set():
         if reachable(address):
             last = time.monotonic()
         elif seconds and last is not None and time.monotonic() - last >= seconds:
             logging.info("the chief at %s has not been there for %g s: ending", address, seconds)
             return
+        elif deadline and last is None and time.monotonic() - start >= deadline:
+            raise ClusterError(f"the chief at {address} was never there in --chief_deadline_s={deadline:g}: start it, "
+                               f"or correct {TF_CONFIG}")
         told.wait(pause)
     logging.info("told to end: serving until the chief at %s has gone, which saves a checkpoint if it was told too",
                  address)

@@ -9,6 +9,7 @@ import time
 from absl import logging
 import tensorflow as tf
 
+from clrec_tf import json_files
 from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.ledger import Ledger
@@ -16,8 +17,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
-from clrec_tf.training.checkpoint_files import latest_checkpoint
-from clrec_tf.training.checkpoint_files import remove_checkpoints
+from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Progress
@@ -73,8 +73,10 @@ class _Scored:
         self.progress, self._search = Progress(), Progress(metric=config.train.validation_metric)
         self._validator, self._folder = validator, os.path.join(workdir, LATEST_FOLDER)
         self._checkpoint = tf.train.Checkpoint(model=model, progress=ProgressState(self.progress))
+        checkpoint_list.tidy(os.path.join(workdir, BEST_FOLDER))
         self._best = tf.train.CheckpointManager(
-            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1, checkpoint_name="step")
+            tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1,
+            checkpoint_name=checkpoint_list.NAME)
         self._log = os.path.join(workdir, EVALUATIONS)
         for row in read(workdir, config.train.validation_metric):
             self._note(row)
@@ -85,7 +87,7 @@ class _Scored:
 
     def score_new(self) -> bool:
         """Scores the latest checkpoint, unless that is done; returns whether it did."""
-        prefix = latest_checkpoint(self._folder)
+        prefix = checkpoint_list.newest(self._folder)
         if prefix is None or int(prefix.rsplit("-", 1)[1]) == self._search.step:
             return False
         try:
@@ -100,9 +102,7 @@ class _Scored:
         row = {"step": step, "metric": metric, "value": self._validator.metrics()[metric]}
         best = self._note(row)
         if best:
-            kept = set(self._best.checkpoints)
-            self._best.save(checkpoint_number=step)
-            remove_checkpoints(kept - set(self._best.checkpoints))
+            checkpoint_list.save(self._best, step)
         with open(self._log, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         logging.info("step %d: %s=%.5g%s", step, metric, row["value"], ", the best so far" if best else "")
@@ -110,17 +110,17 @@ class _Scored:
 
 
 def read(workdir: str, metric: str) -> list[dict]:
-    """The rows of the evaluator by one metric, each step once; a half-written last line is left out."""
+    """The rows of the evaluator by one metric, each step once; lines that are none are left out."""
     path, rows = os.path.join(workdir, EVALUATIONS), {}
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             for line in file:
                 try:
-                    row = json.loads(line)
-                except ValueError:
+                    row = json_files.parse(line)
+                    if row["metric"] == metric:
+                        rows[row["step"]] = row
+                except (ValueError, KeyError, TypeError):
                     continue
-                if row["metric"] == metric:
-                    rows[row["step"]] = row
     return list(rows.values())
 
 

@@ -15,9 +15,11 @@ from clrec_tf.training.evaluator import Listener
 from clrec_tf.training.reasons import reason
 from clrec_tf.training.reasons import servers_named
 from clrec_tf.training.reporter import Reporter
+from clrec_tf.training.setup import check_paths
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.stop_signals import StopSignals
 from clrec_tf.training.validation import note_validation
+from clrec_tf.training.workdir_lock import WorkdirLock
 
 
 def train(config: Config, runtime) -> int:
@@ -31,8 +33,17 @@ def train(config: Config, runtime) -> int:
       0 when training is complete, else the exit code of the signal that ended it.
 
     Raises:
-      UserError: settings, data or disk at fault; the last checkpoint stands.
+      UserError: settings, data or disk at fault; the last checkpoint stands. BusyError: another trains there.
     """
+    _, workdir = check_paths(config.paths)
+    with WorkdirLock(workdir) as lock:
+        code = _train(config, runtime, lock)
+        lock.check()
+    return code
+
+
+def _train(config, runtime, lock) -> int:
+    """`train`, of the process that has the folder for itself."""
     run = set_up(config, runtime)
     progress, settings = run.progress, config.train
     if run.finished:
@@ -53,6 +64,7 @@ def train(config: Config, runtime) -> int:
                 check_finite(progress, result, steps, settings.max_nonfinite_steps)
                 reporter.add(progress.step, steps, result)
                 collapse.add(progress, result)
+            lock.check()
             # Nothing is under way now: model, queues and the ledger belong together.
             if runtime.evaluator:
                 progress.stopped_early |= listener.listen()  # before saving: the evaluator ends by what is saved

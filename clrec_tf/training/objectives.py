@@ -59,6 +59,7 @@ def read_exposures(data_dir: str, manifest: schema_lib.Manifest, flag: str) -> n
         raise UserError(f"{flag} needs impressions, which --data_dir={data_dir} does not hold: prepare the data with "
                         "--impressions=FILE")
     path = os.path.join(data_dir, schema_lib.IMPRESSIONS_FILE)
+    schema_lib.check_shard(data_dir, manifest.impressions, "sha256")
     exposures = np.load(path, mmap_mode="r", allow_pickle=False)
     if exposures.shape != (manifest.impressions.records, 2):
         raise DataError(f"{path} has shape {exposures.shape}, the manifest says {manifest.impressions.records} rows of "

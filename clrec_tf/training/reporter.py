@@ -8,6 +8,8 @@ from absl import logging
 import tensorflow as tf
 import tqdm
 
+from clrec_tf import atomic
+from clrec_tf import json_files
 from clrec_tf.training.step import SUMS
 
 METRICS_LOG = "metrics.jsonl"
@@ -15,7 +17,7 @@ SUMMARIES_FOLDER = "summaries"
 
 
 class Reporter:
-    """Collects the sums of calls and writes means every `log_every` steps.
+    """Collects the sums of calls and writes means every `log_every` steps, or over what a stop has left of them.
 
     Args:
       workdir: folder of the run.
@@ -46,7 +48,8 @@ class Reporter:
         if step // self._log_every > (step - steps) // self._log_every or step == self._total:
             good = max(1.0, self._sums["trained"])
             seconds = time.perf_counter() - self._start
-            row = {"loss": self._sums["loss"] / good, "gradient_norm": self._sums["gradient_norm"] / good,
+            row = {"steps": self._steps, "loss": self._sums["loss"] / good,
+                   "gradient_norm": self._sums["gradient_norm"] / good,
                    "skipped_steps": self._sums["skipped"], "examples_per_second": self._sums["examples"] / seconds}
             row.update({name: float(result[name]) for name in result if name.startswith("queue_")})
             self.write(step, row)
@@ -79,18 +82,16 @@ class Reporter:
 
 
 def _drop_rows_after(path, step):
-    """Keeps rows up to a step; a half-written last line goes too."""
+    """Keeps rows up to a step; a half-written or damaged line goes too."""
     if not os.path.exists(path):
         return
     kept = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for line in file:
             try:
-                if json.loads(line)["step"] <= step:
+                if json_files.parse(line)["step"] <= step:
                     kept.append(line)
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError):
                 continue
-    temporary = f"{path}.tmp-{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
+    with atomic.new_file(path) as name, open(name, "wb") as file:
         file.writelines(kept)
-    os.replace(temporary, path)

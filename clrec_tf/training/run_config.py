@@ -4,9 +4,11 @@ import json
 import os
 
 from clrec_tf import config as config_lib
-from clrec_tf.data.schema import load_json
-from clrec_tf.data.schema import save_json
+from clrec_tf import json_files
+from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.json_files import load_json
+from clrec_tf.json_files import save_json
 from clrec_tf.versions import versions
 
 CONFIG_FILE = "config.json"
@@ -17,14 +19,21 @@ _FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
 
 def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
     """Writes config.json."""
-    save_json(os.path.join(workdir, CONFIG_FILE),
-              {**dataclasses.asdict(config), "schema_hash": schema_hash, "versions": versions()})
+    save_json(os.path.join(workdir, CONFIG_FILE), json_files.sealed(
+        {**dataclasses.asdict(config), "schema_hash": schema_hash, "versions": versions()}))
 
 
 def load(workdir: str) -> dict:
-    """Reads config.json; `DataError` where there is no run."""
-    return load_json(os.path.join(workdir, CONFIG_FILE), f"--workdir={workdir} holds no run; run python -m "
-                     "clrec_tf.train first", "use another --workdir")
+    """Reads config.json; `DataError` where there is no run, or the file is damaged."""
+    path, remedy = os.path.join(workdir, CONFIG_FILE), "restore it from a copy, or use another --workdir"
+    values = load_json(path, f"--workdir={workdir} holds no run; run python -m clrec_tf.train first", remedy)
+    try:
+        values = json_files.unsealed(values)
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}): {remedy}") from error
+    if not isinstance(values.get("schema_hash"), str) or not isinstance(values.get("model"), dict):
+        raise DataError(f"{path} is not what a training writes, without schema_hash or model: {remedy}")
+    return values
 
 
 def saved_model_config(saved: dict) -> config_lib.ModelConfig:
