@@ -1,5 +1,6 @@
 """The gRPC door, over a real channel to a real bundle's signatures."""
 import asyncio
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import uvloop
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.service import grpc_door
+from clrec_tf.service.aside import Aside
+from clrec_tf.serving.signatures import read_signatures
 from tests import exported
 
 CLIENT = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_grpc.py"
@@ -28,10 +31,16 @@ class SavedModelPredictor:
     """Answers by the SavedModel itself; raises the next of `errors`; `seen` are (version, client) of the calls."""
 
     def __init__(self):
-        self.errors, self.seen = [], []
+        self.errors, self.seen, self.aside, self._client = [], [], Aside(), ""
 
-    async def arrays(self, signature, inputs, version="", client=""):
-        self.seen.append((version, client))
+    @contextlib.contextmanager
+    def counted(self, client):
+        self._client = client
+        yield
+
+    async def arrays(self, read, size):
+        signature, inputs, version = await self.aside(size, read)
+        self.seen.append((version, self._client))
         await asyncio.sleep(0)
         if self.errors:
             raise self.errors.pop()
@@ -49,7 +58,7 @@ class SavedModelPredictor:
 def door(request):
     """(channel, predictor, port) of a door that listens in a thread of its own."""
     predictor, ready = SavedModelPredictor(), threading.Event()
-    engine = types.SimpleNamespace(version=3, bundle=exported.loaded(exported.MULTI))
+    engine = types.SimpleNamespace(version=3, signatures=read_signatures(exported.bundle_folder(exported.MULTI)))
     state = types.SimpleNamespace(port=None, stop=None)
 
     async def listen():
