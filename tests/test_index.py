@@ -168,3 +168,19 @@ def test_a_damaged_index_is_an_error(tmp_path):
             (folder / "index.json").write_text(facts)
         with pytest.raises(DataError, match="no readable index"):
             load_index(str(folder))
+
+
+def test_an_index_outlives_its_files(tmp_path):
+    """Cut short after it was loaded; in a process of its own, which a mapped file would end by SIGBUS."""
+    rng = np.random.default_rng(4)
+    items = normalized(rng.normal(size=(300, 8)))
+    save_index(str(tmp_path / "index"), build_index("scann", items, items[:20], 5, 0.5, True), "abc")
+    index, _ = load_index(str(tmp_path / "index"))
+    expected = index.search(items[:5], 5)[0]
+    child = os.fork()
+    if not child:
+        for name in os.listdir(tmp_path / "index"):
+            os.truncate(tmp_path / "index" / name, 0)
+        sound = np.array_equal(index.vectors, items) and np.array_equal(index.search(items[:5], 5)[0], expected)
+        os._exit(0 if sound else 1)
+    assert os.waitpid(child, 0)[1] == 0

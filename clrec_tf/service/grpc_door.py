@@ -46,8 +46,9 @@ class Door:
     Attributes:
       model_name: the only one that is served.
       served: gives the version that answers now.
-      predictor: with `counted`, `arrays` and `aside` as of `Predictor`. Raises `UserError`, whose `status`, if it has
-        one, is that of HTTP and becomes the code (400 without one), and whose `retry_s` tells clients when to try again.
+      predictor: with `counted`, `held`, `arrays` and `aside` as of `Predictor`. Raises `UserError`, whose `status`, if
+        it has one, is that of HTTP and becomes the code (400 without one), and whose `retry_s` tells clients when to
+        try again.
       largest: of a message, bytes; and of values in it.
       read_timeout_s: in which a message must have arrived.
       unread: counts messages that are none.
@@ -80,8 +81,10 @@ class Door:
         async def answer(messages, context):
             client = _address(context.peer())
             try:
-                with self.predictor.counted(client):
-                    return await method(await self._message(messages), client)
+                with self.predictor.counted(client), self.predictor.held.request() as take:
+                    message = await self._message(messages)
+                    take(len(message))
+                    return await method(message, client)
             except UserError as error:
                 retry_s = getattr(error, "retry_s", None)
                 trailers = (("grpc-retry-pushback-ms", str(round(1000 * retry_s))),) if retry_s else ()

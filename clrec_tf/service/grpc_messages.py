@@ -1,7 +1,8 @@
-"""Messages of TensorFlow Serving's protocol -> arrays, and back. Nothing is made of an input before it is known to be one.
+"""Messages of TensorFlow Serving's protocol -> arrays, and back.
 
-A few bytes may state a shape of billions, for one value may stand for all of a tensor; and a map of inputs takes any
-number of names. So names and shapes are looked at first, and a shape is taken only if all of its values were sent.
+Nothing is made of an input before it is known to be one. A few bytes may state a shape of billions, for one value may
+stand for all of a tensor; and a map of inputs takes any number of names. So names and
+shapes are looked at first, and a shape is taken only if all of its values were sent.
 """
 import math
 
@@ -82,8 +83,8 @@ def _size(name, tensor, largest) -> int:
     else:
         held = len(getattr(tensor, field))
     if held != size:
-        raise ServiceError(f"input {name} holds {held:g} values and is no tensor of the shape {sizes}: send every value, "
-                           "as make_tensor_proto does with an array; one does not stand for others")
+        raise ServiceError(f"input {name} holds {held:g} values and is no tensor of the shape {sizes}: send every "
+                           "value, as make_tensor_proto does with an array; one does not stand for others")
     return size
 
 

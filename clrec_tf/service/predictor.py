@@ -13,10 +13,13 @@ from clrec_tf.service.aside import Aside
 from clrec_tf.service.columns import plain as _plain
 from clrec_tf.service.engine import Engine
 from clrec_tf.service.faults import NotFound, TooMany
+from clrec_tf.service.held_bytes import HeldBytes
 from clrec_tf.service.metrics import Metrics
 from clrec_tf.service.micro_batches import MicroBatcher
 from clrec_tf.service.versions import Versions
 from clrec_tf.serving.saved_model import PADDING
+
+_MOST_LARGEST = 64  # requests of --max_request_bytes under way; of smaller ones more
 
 
 class Predictor:
@@ -34,7 +37,7 @@ class Predictor:
                                      settings.timeout_ms / 1e3, metrics.observe, settings.serve_workers,
                                      lambda: versions.loading)
         self._clients = collections.Counter()
-        self.aside = Aside()
+        self.aside, self.held = Aside(), HeldBytes(_MOST_LARGEST * settings.max_request_bytes)
         metrics.waiting(lambda: self._batches.waiting_jobs)
 
     async def json(self, body: bytes, version: str, client: str) -> dict:

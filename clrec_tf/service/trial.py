@@ -18,7 +18,7 @@ from clrec_tf.service.engine import Engine
 from clrec_tf.serving.bundle import INDEX_FOLDER
 from clrec_tf.serving.index import QUERIES_FILE, load_queries
 from clrec_tf.serving.tf_serving import WARMUP_FILE
-from clrec_tf.serving.tuning import recall_at_k
+from clrec_tf.serving.tuning import as_good_as, recall_at_k
 
 _MOST_SCORES = 5e7  # of the exact search, which takes half a second on one core
 _LEAST_QUERIES = 20
@@ -81,11 +81,11 @@ def _try_recall(engine, path):
     promised = measured["recall"]
     error = math.sqrt(max(0.0, promised * (1 - promised)) / count) if count < len(queries) else 0.0
     if not recall >= promised - _SAME - _SURE * error:  # NaN compares false
-        raise DataError(f"version {engine.version} was tried with {count} vectors of held-out users and has recall@{k} = "
-                        f"{recall:.4f}, its manifest says {promised:.4f}: export again, or copy the bundle again")
-    if k > 1 and np.all(best[:, 0] == best[:, -1]):
-        raise DataError(f"version {engine.version} gives equal scores to the {k} best items of each of {count} held-out "
-                        "users, so it tells no item from another: export a sound model again")
+        raise DataError(f"version {engine.version} was tried with {count} vectors of held-out users and has recall@{k} "
+                        f"= {recall:.4f}, its manifest says {promised:.4f}: export again, or copy the bundle again")
+    if k > 1 and all(as_good_as(scores[0], scores[-1]) for scores in best):
+        raise DataError(f"version {engine.version} gives equal scores to the {k} best items of each of {count} "
+                        "held-out users, so it tells no item from another: export a sound model again")
 
 
 class _Rows:

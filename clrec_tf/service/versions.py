@@ -19,9 +19,9 @@ from clrec_tf.service.version_folder import Seen, pinned, seen
 class Versions:
     """Loads, swaps and refuses versions.
 
-    The version in use is replaced by one assignment when the next one stands ready: checked, warm, and tried on held-out
-    users; requests that began with the old one end with it. A version that cannot be loaded is refused and named, and
-    what is served stays; it is tried again, see `Refusals`.
+    The version in use is replaced by one assignment when the next one stands ready: checked, warm, and tried on
+    held-out users; requests that began with the old one end with it. A version that cannot be loaded is refused and
+    named, and what is served stays; it is tried again, see `Refusals`.
 
     Args:
       export_dir: folder of versions.
@@ -33,7 +33,7 @@ class Versions:
 
     def __init__(self, export_dir: str, wanted: int, make: Callable[[Bundle], Engine],
                  swapped: Callable[[Engine], None] = lambda engine: None, refused: Callable[[], None] = lambda: None):
-        self._export_dir, self._wanted, self._make = export_dir, wanted, make
+        self.export_dir, self._wanted, self._make = export_dir, wanted, make
         self._swapped, self._refused = swapped, refused
         self._served: Optional[Seen] = None
         self._stop, self._look_now, self._asked = threading.Event(), threading.Event(), threading.Event()
@@ -58,13 +58,13 @@ class Versions:
         # What is loaded by now stays, versions go: the collector need not walk through modules to find a version.
         gc.collect()
         gc.freeze()
-        asked_for = pinned(self._export_dir, self._wanted)
+        asked_for = pinned(self.export_dir, self._wanted)
         if asked_for:
             self._swap(self._seen(asked_for))
             return
-        numbers = complete_versions(self._export_dir)
+        numbers = complete_versions(self.export_dir)
         if not numbers:
-            raise DataError(f"--export_dir={self._export_dir} holds no complete version: run python -m clrec_tf.export "
+            raise DataError(f"--export_dir={self.export_dir} holds no complete version: run python -m clrec_tf.export "
                             "first, and give the folder that holds the numbered ones")
         for number in reversed(numbers):
             try:
@@ -106,8 +106,8 @@ class Versions:
             self._asked.clear()
             self._refusals.retry()
         try:
-            asked_for = pinned(self._export_dir, self._wanted)
-            problem = self._choose([asked_for] if asked_for else reversed(complete_versions(self._export_dir)))
+            asked_for = pinned(self.export_dir, self._wanted)
+            problem = self._choose([asked_for] if asked_for else reversed(complete_versions(self.export_dir)))
             for number in self.refusals:  # of versions that are gone and that nobody asks for
                 if number != asked_for and not self._seen(number).manifest:
                     self._refusals.drop(number)
@@ -139,9 +139,9 @@ class Versions:
         number, started, self.loading = found.number, time.perf_counter(), True
         try:
             if not found.manifest:
-                raise DataError(f"version {number} is asked for, and {self._export_dir} has no complete one of that "
-                                f"number, it has {complete_versions(self._export_dir)}")
-            engine = self._make(load_bundle(os.path.join(self._export_dir, str(number))))
+                raise DataError(f"version {number} is asked for, and {self.export_dir} has no complete one of that "
+                                f"number, it has {complete_versions(self.export_dir)}")
+            engine = self._make(load_bundle(os.path.join(self.export_dir, str(number))))
             engine.version = number  # the folder's, also where one was copied under another number
             engine.warm_up()
             try_out(engine)
@@ -170,4 +170,4 @@ class Versions:
                       "" if new else " again", pause_s, error)
 
     def _seen(self, number):
-        return seen(self._export_dir, number)
+        return seen(self.export_dir, number)

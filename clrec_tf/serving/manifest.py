@@ -124,8 +124,8 @@ def check_files(folder: str, files: dict) -> None:
 
 
 def _differs(path, expected):
-    return DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} expected, or "
-                     "another sha256): export again, or copy the bundle again")
+    return DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} expected, "
+                     "or another sha256): export again, or copy the bundle again")
 
 
 def _sha256(path):

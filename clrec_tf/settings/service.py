@@ -29,8 +29,8 @@ class ServeConfig(Section):
     max_batch: int = setting(32, "Most users encoded and searched at once; a request of more goes alone.", lower=1)
     max_waiting: int = setting(512, "Users that may wait for a batch; requests beyond are refused with 503.", lower=1)
     max_per_client: int = setting(0, "Requests of one address under way, beyond which it gets 429 (0: any).", lower=0)
-    trusted_proxies: tuple[str, ...] = setting((), "Addresses or networks (10.0.0.0/8) of the proxies before HTTP whose "
-                                                   "X-Forwarded-For is believed; no other's is.")
+    trusted_proxies: tuple[str, ...] = setting((), "Addresses or networks (10.0.0.0/8) of the proxies before HTTP "
+                                                   "whose X-Forwarded-For is believed; no other's is.")
     max_connections: int = setting(1000, "Connections open at once, beyond which 503 is answered.", lower=1)
     max_wait_ms: int = setting(50, "Longest wait that a request may have to expect, going by what batches took lately; "
                                    "beyond, 503.", lower=1)
