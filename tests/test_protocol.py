@@ -186,12 +186,12 @@ def test_bytes_are_counted_in_one_place():
     counted = RequestBytes(1000)
     assert counted.fed(SLICE) is None  # between two requests
     counted.begin()
-    assert [counted.fed(SLICE) for _ in range(17)] == [None] * 17 and counted.fed(1)[0] == 431
+    assert [counted.fed(SLICE) for _ in range(16)] == [None] * 16 and counted.fed(SLICE)[0] == 431
     counted.begin()
     counted.head_ended()
     for _ in range(1000):
         counted.body(1)
         assert counted.fed(SLICE) is None
-    assert [counted.fed(SLICE) for _ in range(16)] == [None] * 16 and counted.fed(1)[0] == 431
+    assert [counted.fed(SLICE) for _ in range(15)] == [None] * 15 and counted.fed(SLICE)[0] == 431
     counted.end()
     assert counted.fed(SLICE) is None

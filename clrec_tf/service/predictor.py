@@ -1,6 +1,7 @@
 """From a request to its answer, whichever door it came by: limits, batches, metrics."""
 import collections
 import contextlib
+import ipaddress
 import time
 from typing import Callable, Sequence
 
@@ -113,6 +114,9 @@ class Predictor:
         if not most:
             yield
             return
+        if ":" in client:  # of IPv6, of whose addresses one client has as many as it likes
+            with contextlib.suppress(ValueError):
+                client = str(ipaddress.ip_network((client.partition("%")[0], 64), strict=False))
         if self._clients[client] >= most:
             self.metrics.answered("", TooMany.status, 0.0)
             raise TooMany(f"{most} requests of this address are under way (--max_per_client): wait for answers", 1)

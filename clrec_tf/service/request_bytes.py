@@ -42,9 +42,9 @@ class RequestBytes:
             return None
         self._total += size
         self._silent += size
-        if self.in_head and self._total > _MOST_HEAD + SLICE:
+        if self.in_head and self._total >= _MOST_HEAD + SLICE:
             return 431, f"the request's head has more than {_MOST_HEAD} bytes"
-        if self._in_rest and self._silent > _MOST_HEAD + SLICE:
+        if self._in_rest and self._silent >= _MOST_HEAD + SLICE:
             return 431, f"after its body, the request has more than {_MOST_HEAD} bytes of trailers"
         if self._total > self._most:
             return 413, f"the request has more than {self._most} bytes"
