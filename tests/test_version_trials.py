@@ -1,5 +1,4 @@
 """Versions that come in pieces, that are tried again, and that are tried on held-out users before they take over."""
-import hashlib
 import json
 import os
 import shutil
@@ -19,20 +18,8 @@ from clrec_tf.serving.bundle import load_bundle
 from clrec_tf.serving.manifest import complete_versions, is_number
 from clrec_tf.serving.search_options import SearchOptions
 from tests import exported
-from tests.test_versions import engine_of, models, publish, started, unfrozen  # pylint: disable=unused-import
-
-
-def rewritten(folder, name, write):
-    """A version of which one file was written anew, and its manifest with it: nothing differs from what it says."""
-    path = os.path.join(folder, name)
-    write(path)
-    manifest = os.path.join(folder, "manifest.json")
-    with open(manifest, encoding="utf-8") as file:
-        facts = json.load(file)
-    with open(path, "rb") as file:
-        facts["files"][name] = dict(bytes=os.path.getsize(path), sha256=hashlib.file_digest(file, "sha256").hexdigest())
-    with open(manifest, "w", encoding="utf-8") as file:
-        json.dump(facts, file)
+from tests.test_versions import engine_of, publish, rewritten, started, unfrozen
+from tests.test_versions import models  # pylint: disable=unused-import  # noqa: F401
 
 
 def test_a_copy_whose_manifest_comes_first_is_served_when_it_is_complete(models, tmp_path):

@@ -37,7 +37,8 @@ def try_out(engine: Engine) -> None:
     files = engine.bundle.manifest["files"]
     for name, check in ((WARMUP_FILE, _try_requests), (os.path.join(INDEX_FOLDER, QUERIES_FILE), _try_recall)):
         if name in files:
-            check(engine, os.path.join(engine.bundle.path, name))
+            with np.errstate(all="ignore"):  # what is not finite is found in the answers
+                check(engine, os.path.join(engine.bundle.path, name))
         else:
             logging.warning("version %d has no %s, so it is served without that try", engine.version, name)
 

@@ -5,6 +5,9 @@ import time
 
 import pytest
 
+from tests import exported
+from tests.attacks.watched_service import watched
+
 FULL = os.environ.get("ATTACKS") == "full"
 _MOST_S = 840  # of all attacks; what has not begun by then is skipped
 _BEGUN = time.monotonic()
@@ -59,6 +62,13 @@ class Attacks:
 def attacks(request) -> Attacks:
     """See `Attacks`."""
     return Attacks(lambda row: request.node.user_properties.append(("attack", row)))
+
+
+@pytest.fixture(scope="session")
+def target():
+    """One service for all that attack its doors."""
+    with watched(exported.bundle_folder("int").rpartition("/")[0], "--max_connections=2000") as found:
+        yield found
 
 
 def pytest_collection_modifyitems(items):
