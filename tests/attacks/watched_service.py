@@ -42,15 +42,16 @@ class Watched:
     def unharmed(self, group, memory=MEMORY):
         """Counts one attack more: that of all others on memory, on the answer to /healthz, on the log, and on life."""
         self._before = self.peak = self.service.memory()
-        self.slowest = 0.0
+        self.slowest, logged = 0.0, self.service.log.count("Traceback")
         yield
         time.sleep(0.1)
         wait_for(lambda: self._dead() or self.healthy(), 20)
+        logged = self.service.log.count("Traceback") - logged
         told = (f"{(self.peak - self._before) / 1e6:.0f} MB more, /healthz after {self.slowest:.2f} s, "
-                f"{self.service.log.count('Traceback')} tracebacks, {'dead' if self._dead() else 'alive'}")
+                f"{logged} tracebacks, {'dead' if self._dead() else 'alive'}")
         print(f"{group.name}: {told}")
         group.count(self.peak - self._before < memory and self.slowest < HEALTH_S and not self._dead()
-                    and "Traceback" not in self.service.log, told)
+                    and not logged, told)
 
     def healthy(self) -> bool:
         """Whether it answers with what is right."""
