@@ -2,10 +2,12 @@
 import json
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
 
+from clrec_tf import retrieve, serve
 from clrec_tf.errors import DataError
 from clrec_tf.service import trial
 from clrec_tf.service.app import version_states
@@ -18,6 +20,7 @@ from clrec_tf.serving.bundle import load_bundle
 from clrec_tf.serving.manifest import complete_versions, is_number
 from clrec_tf.serving.search_options import SearchOptions
 from tests import exported
+from tests.service_process import wait_for
 from tests.test_versions import engine_of, publish, rewritten, started, unfrozen
 from tests.test_versions import models  # pylint: disable=unused-import  # noqa: F401
 
@@ -244,3 +247,20 @@ def test_a_version_is_seen_by_its_files(models, tmp_path):
     (tmp_path / "1" / "assets.extra" / "more").touch()
     after = seen(str(tmp_path), 1)
     assert after != before and after.manifest == before.manifest
+
+
+def test_without_looks_only_a_hangup_brings_another_version(models, tmp_path):
+    publish(models[0], tmp_path, 1)
+    versions = started(tmp_path)
+    versions.follow(0)
+    publish(models[1], tmp_path, 2)
+    time.sleep(0.5)
+    assert versions.engine.version == 1
+    versions.look_now()
+    wait_for(lambda: versions.engine.version == 2, 20)
+    versions.stop()
+
+
+@pytest.mark.parametrize("usage", [serve.USAGE, retrieve.USAGE])
+def test_it_is_said_that_a_bundle_is_code(usage):
+    assert "A bundle is code" in usage
