@@ -1,4 +1,5 @@
 """A folder of versions as it is looked at: which version is asked for, and whether one has changed."""
+import contextlib
 import dataclasses
 import os
 
@@ -37,8 +38,9 @@ def _files(folder):
     for parent, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
-            found = os.lstat(os.path.join(parent, name))
-            yield os.path.join(parent, name), found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            with contextlib.suppress(FileNotFoundError):  # copying tools rename their files
+                found = os.lstat(os.path.join(parent, name))
+                yield os.path.join(parent, name), found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def pinned(export_dir: str, wanted: int) -> int:

@@ -107,7 +107,7 @@ class Versions:
             self._refusals.retry()
         try:
             asked_for = pinned(self.export_dir, self._wanted)
-            problem = self._choose([asked_for] if asked_for else reversed(complete_versions(self.export_dir)))
+            problem = self._choose(asked_for)
             for number in self.refusals:  # of versions that are gone and that nobody asks for
                 if number != asked_for and not self._seen(number).manifest:
                     self._refusals.drop(number)
@@ -118,14 +118,14 @@ class Versions:
                           exc_info=None if isinstance(problem, UserError) else problem)
         self.complaint = str(problem or "")
 
-    def _choose(self, numbers) -> Optional[UserError]:
-        """Serves the first of the versions that can be; what was wrong with the first tried, if anything."""
+    def _choose(self, asked_for: int) -> Optional[UserError]:
+        """Serves the version asked for, or the newest that can be; what was wrong with the first tried, if anything."""
         problem = None
-        for number in numbers:
+        for number in [asked_for] if asked_for else reversed(complete_versions(self.export_dir)):
             found = self._seen(number)
             if found.manifest and (found.number, found.manifest) == (self._served.number, self._served.manifest):
                 break
-            if self._refusals.due(found):
+            if (found.manifest or asked_for) and self._refusals.due(found):
                 try:
                     self._swap(found)
                     break
