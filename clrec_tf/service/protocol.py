@@ -11,6 +11,7 @@ from clrec_tf.config import ServeConfig
 from clrec_tf.service.request_bytes import SLICE, RequestBytes
 
 KEEP_ALIVE_S = 75  # that a connection may be idle between two requests
+_HEAD_SLICE = 512  # bytes parsed at a time of what is no body: of a chain of requests, 28 at most
 _UNREAD_S = 30  # that a client may leave an answer unread
 _LINGER_S = 1  # of a connection that is refused: closed at once, what still comes would destroy the answer
 _ALWAYS = ("/healthz", "/readyz", "/metrics")  # answered on surplus connections too, or a full service seems dead
@@ -61,7 +62,7 @@ def protocol(settings: ServeConfig, draining: Callable[[], bool]) -> type:
             data, start = self.unparsed, 0
             while start < len(data) and not (self.flow.read_paused or self.refused or self.transport.is_closing()):
                 self._be_in_time()
-                part = data[start:start + SLICE]
+                part = data[start:start + (SLICE if self.bytes.in_rest else _HEAD_SLICE)]
                 start += len(part)
                 super().data_received(part)
                 problem = self.bytes.fed(len(part))
