@@ -332,3 +332,10 @@ def test_a_call_that_never_sends_ends_and_one_without_a_message_too(door):
     with pytest.raises(grpc.RpcError, match="ended without a message"):
         stub(iter(()), timeout=20)
     assert predict(door, arguments(), "retrieve").outputs
+
+
+@pytest.mark.parametrize("peer, address", [
+    ("ipv4:10.0.0.1:4321", "10.0.0.1"), ("ipv6:%5B2001:db8::1%5D:4321", "2001:db8::1"),
+    ("ipv6:[::1]:4321", "::1"), ("unix:", "unix:")])
+def test_a_client_is_known_by_its_address(peer, address):
+    assert grpc_door._address(peer) == address

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 from typing import Any, Callable
+import urllib.parse
 
 from absl import logging
 import grpc
@@ -189,5 +190,5 @@ async def listening(settings, predictor, versions):
 
 
 def _address(peer):
-    """The client's address without its port: "ipv4:10.0.0.1:4321" -> "10.0.0.1"."""
-    return peer.partition(":")[2].rpartition(":")[0].strip("[]") or peer
+    """The client's address without its port: "ipv4:10.0.0.1:4321" -> "10.0.0.1", "ipv6:%5B::1%5D:4321" -> "::1"."""
+    return urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]") or peer
