@@ -1,6 +1,7 @@
 """Attacks on the gRPC door: messages that stand for more than they hold, that are none, or that never come."""
 import concurrent.futures
 import threading
+import time
 
 import grpc
 import numpy as np
@@ -111,8 +112,10 @@ def test_calls_that_never_send(attacks, target, call):
             def never():
                 over.wait(60)
                 yield from ()
+            begun = time.monotonic()
             calls = [stub.future(never(), timeout=60) for _ in range(attacks.rounds(30, 300))]
             for found in calls:
                 group.count(found.code() in REFUSED | {grpc.StatusCode.DEADLINE_EXCEEDED}, str(found.code()))
+            group.count(time.monotonic() - begun < 20 * READ_S, "they ended by their own deadline only")
             over.set()
         group.count(call(valid().SerializeToString()) is grpc.StatusCode.OK, f"not served after {READ_S} s")

@@ -1,5 +1,4 @@
 """Attacks on the folder of versions: copies in any order, flipped bits, files cut short, models that say nothing."""
-import json
 import os
 import re
 import shutil
