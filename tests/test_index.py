@@ -9,6 +9,7 @@ from clrec_tf.errors import DataError, UserError
 from clrec_tf.serving import tuning
 from clrec_tf.serving.index import ExactIndex, load_index, load_queries, save_index, save_queries
 from clrec_tf.serving.tuning import build_index, recall_at_k
+from clrec_tf.serving.updated_index import UpdatedIndex
 
 ITEMS, WIDTH, USERS = 25_000, 32, 200
 
@@ -170,17 +171,22 @@ def test_a_damaged_index_is_an_error(tmp_path):
             load_index(str(folder))
 
 
-def test_an_index_outlives_its_files(tmp_path):
+@pytest.mark.parametrize("updated", [False, True])
+def test_an_index_outlives_its_files(tmp_path, updated):
     """Cut short after it was loaded; in a process of its own, which a mapped file would end by SIGBUS."""
     rng = np.random.default_rng(4)
     items = normalized(rng.normal(size=(300, 8)))
-    save_index(str(tmp_path / "index"), build_index("scann", items, items[:20], 5, 0.5, True), "abc")
+    index = build_index("scann", items, items[:20], 5, 0.5, True)
+    if updated:
+        index = UpdatedIndex(index, -items[:1], np.array([7]), np.arange(300) == 9)
+        items = index.vectors
+    save_index(str(tmp_path / "index"), index, "abc")
     index, _ = load_index(str(tmp_path / "index"))
     expected = index.search(items[:5], 5)[0]
     child = os.fork()
     if not child:
-        for name in os.listdir(tmp_path / "index"):
-            os.truncate(tmp_path / "index" / name, 0)
+        for path in (tmp_path / "index").rglob("*.*"):
+            os.truncate(path, 0)
         sound = np.array_equal(index.vectors, items) and np.array_equal(index.search(items[:5], 5)[0], expected)
         os._exit(0 if sound else 1)
     assert os.waitpid(child, 0)[1] == 0
