@@ -124,6 +124,7 @@ class Versions:
         for number in [asked_for] if asked_for else reversed(complete_versions(self.export_dir)):
             found = self._seen(number)
             if found.manifest and (found.number, found.manifest) == (self._served.number, self._served.manifest):
+                self._refusals.drop(number)  # spoilt after it was loaded, and put back
                 break
             if (found.manifest or asked_for) and self._refusals.due(found):
                 try:
