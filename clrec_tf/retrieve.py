@@ -26,7 +26,8 @@ USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle:
   python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl    lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}
   python -m clrec_tf.retrieve --export_dir=DIR --users=users.parquet --output=items.parquet --embeddings=vectors.npz
 
---export_dir may also be one version, which is then the one that is searched."""
+--export_dir may also be one version, which is then the one that is searched. A bundle is code:
+TensorFlow runs the graph that it holds, so read only bundles of those whom you would let run programs."""
 
 
 def main(config: Config) -> None:

@@ -16,7 +16,10 @@ USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bu
 
   python -m clrec_tf.serve --export_dir=DIR --port=8501 --page
   curl -d '{"signature_name": "retrieve", "instances": [{"history": ["a", "b"], "k": 10}]}' \\
-       http://127.0.0.1:8501/v1/models/clrec:predict"""
+       http://127.0.0.1:8501/v1/models/clrec:predict
+
+A bundle is code: TensorFlow runs the graph that it holds. Serve only what you made, from a folder that only you can
+write to. With --poll_s=0 the folder is looked at only at the start and at SIGHUP."""
 
 
 def main(config: Config) -> None:

@@ -1,5 +1,6 @@
 """The gRPC door, over a real channel to a real bundle's signatures."""
 import asyncio
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -16,11 +17,15 @@ import uvloop
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.service import grpc_door
+from clrec_tf.service import grpc_door, grpc_messages
+from clrec_tf.service.aside import Aside
+from clrec_tf.service.counted_line import CountedLine
+from clrec_tf.service.held_bytes import HeldBytes
+from clrec_tf.serving.signatures import read_signatures
 from tests import exported
 
 CLIENT = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_grpc.py"
-LARGEST = 20_000
+LARGEST, READ_S = 20_000, 1.0
 Code = grpc.StatusCode
 
 
@@ -28,10 +33,16 @@ class SavedModelPredictor:
     """Answers by the SavedModel itself; raises the next of `errors`; `seen` are (version, client) of the calls."""
 
     def __init__(self):
-        self.errors, self.seen = [], []
+        self.errors, self.seen, self.aside, self.held, self._client = [], [], Aside(), HeldBytes(10 * LARGEST), ""
 
-    async def arrays(self, signature, inputs, version="", client=""):
-        self.seen.append((version, client))
+    @contextlib.contextmanager
+    def counted(self, client):
+        self._client = client
+        yield
+
+    async def arrays(self, read, size):
+        signature, inputs, version = await self.aside(size, read)
+        self.seen.append((version, self._client))
         await asyncio.sleep(0)
         if self.errors:
             raise self.errors.pop()
@@ -49,12 +60,12 @@ class SavedModelPredictor:
 def door(request):
     """(channel, predictor, port) of a door that listens in a thread of its own."""
     predictor, ready = SavedModelPredictor(), threading.Event()
-    engine = types.SimpleNamespace(version=3, bundle=exported.loaded(exported.MULTI))
+    engine = types.SimpleNamespace(version=3, signatures=read_signatures(exported.bundle_folder(exported.MULTI)))
     state = types.SimpleNamespace(port=None, stop=None)
 
     async def listen():
         state.loop, state.stop = asyncio.get_running_loop(), asyncio.Event()
-        settings = ServeConfig(grpc_port=0, max_request_bytes=LARGEST)
+        settings = ServeConfig(grpc_port=0, max_request_bytes=LARGEST, read_timeout_s=READ_S)
         async with grpc_door.listening(settings, predictor, types.SimpleNamespace(engine=engine)) as state.port:
             ready.set()
             await state.stop.wait()
@@ -222,3 +233,109 @@ def test_a_taken_port_is_an_error(door):
             pass
     with pytest.raises(UserError, match=f"--grpc_port={door[2]}: nobody can listen there"):
         asyncio.run(listen())
+
+
+def sent(door, message, method="Predict", service="PredictionService"):
+    """A message as bytes."""
+    return door[0].unary_unary(f"/tensorflow.serving.{service}/{method}")(message, timeout=20)
+
+
+def refusal(door, message, **options):
+    with pytest.raises(grpc.RpcError) as error:
+        sent(door, message if isinstance(message, bytes) else message.SerializeToString(), **options)
+    return error.value
+
+
+def tensor(kind, sizes, field, values):
+    made = tf.make_tensor_proto(np.zeros(0, np.int64))
+    made.Clear()
+    made.dtype = kind.as_datatype_enum
+    getattr(made, field).extend(values)
+    for size in sizes:
+        made.tensor_shape.dim.add(size=size)
+    return made
+
+
+@pytest.mark.parametrize("sizes, values, text", [
+    ([20_000], 1, "holds 1 values and is no tensor of the shape"), ([2], 1, "send every value"),
+    ([20_001], 1, "product is at most 20000"), ([0, 10**9], 0, "product is at most 65536"), ([10**9, 0], 0, "at most"),
+    ([2**62, 2**62], 1, "at most 20000"), ([1] * 5, 1, "has 5 dimensions"), ([1], 2, "holds 2 values"),
+    ([], 0, "holds 0 values"), ([-1], 1, "give sizes")])
+def test_nothing_is_made_of_a_shape_that_says_more_than_the_message_holds(door, monkeypatch, sizes, values, text):
+    monkeypatch.setattr(tf, "make_ndarray", lambda tensor: pytest.fail("made"))
+    message = request({}, "retrieve")
+    message.inputs["history"].CopyFrom(tensor(tf.int64, sizes, "int64_val", [1] * values))
+    error = refusal(door, message)
+    assert error.code() is Code.INVALID_ARGUMENT and text in error.details(), error.details()
+
+
+def test_nothing_is_made_of_inputs_of_other_names_or_types(door, monkeypatch):
+    monkeypatch.setattr(tf, "make_ndarray", lambda tensor: pytest.fail("made"))
+    message = request(arguments(), "retrieve")
+    message.inputs["histories"].CopyFrom(message.inputs["history"])
+    assert "there is no input 'histories': inputs of retrieve are history," in refusal(door, message).details()
+    message = request(arguments(), "serving_default")
+    assert "inputs of serving_default are" in refusal(door, message).details()  # k and exclude are not
+    for kind, field in ((tf.complex64, "scomplex_val"), (tf.uint64, "uint64_val"), (tf.half, "half_val")):
+        message = request({}, "retrieve")
+        message.inputs["history"].CopyFrom(tensor(kind, [0], field, []))
+        assert "is of type" in refusal(door, message).details()
+
+
+def test_all_values_of_a_message_are_bounded_together(monkeypatch):
+    inputs = {name: tensor(tf.int64, [3, 4], "int64_val", range(12)) for name in ("history", "exclude", "dwell")}
+    made = grpc_messages.arrays("retrieve", inputs, 36)
+    assert {name: values.shape for name, values in made.items()} == dict.fromkeys(inputs, (3, 4))
+    monkeypatch.setattr(tf, "make_ndarray", lambda tensor: pytest.fail("made"))
+    with pytest.raises(UserError, match="36 values together, at most 35 are accepted"):
+        grpc_messages.arrays("retrieve", inputs, 35)
+
+
+def test_garbage_is_refused_and_logged_as_one_line_that_counts(door, caplog):
+    rng = np.random.default_rng(0)
+    for size in range(1, 101):
+        assert refusal(door, b"\xff" + rng.bytes(size)).code() is Code.INVALID_ARGUMENT
+    for service, method in (("PredictionService", "GetModelMetadata"), ("ModelService", "GetModelStatus")):
+        assert refusal(door, b"\xff", method=method, service=service).code() is Code.INVALID_ARGUMENT
+    for method in ("Classify", "Regress", "MultiInference"):
+        assert refusal(door, b"\xff", method=method).code() is Code.UNIMPLEMENTED
+    assert predict(door, arguments(), "retrieve").outputs
+    assert not [record for record in caplog.records if record.exc_info] and "Traceback" not in caplog.text
+
+
+def test_a_line_counts_what_came_within_its_time(caplog):
+    async def count():
+        line = CountedLine("{count} of {latest}", 0.05)
+        line.flush()
+        for number in range(434):
+            line.count(str(number))
+        await asyncio.sleep(0.1)
+        line.count("last")
+        line.flush()
+        line.flush()
+    asyncio.run(count())
+    assert [record.getMessage() for record in caplog.records] == ["434 of 433", "1 of last"]
+
+
+def test_a_call_that_never_sends_ends_and_one_without_a_message_too(door):
+    stub, open_end = door[0].stream_unary("/tensorflow.serving.PredictionService/Predict"), threading.Event()
+
+    def never():
+        open_end.wait(20)
+        yield from ()
+    calls = [stub.future(never(), timeout=20) for _ in range(20)]
+    assert predict(door, arguments(), "retrieve").outputs  # meanwhile
+    for call in calls:
+        assert call.code() is Code.DEADLINE_EXCEEDED
+        assert "did not arrive within 1 s (--read_timeout_s)" in call.details()
+    open_end.set()
+    with pytest.raises(grpc.RpcError, match="ended without a message"):
+        stub(iter(()), timeout=20)
+    assert predict(door, arguments(), "retrieve").outputs
+
+
+@pytest.mark.parametrize("peer, address", [
+    ("ipv4:10.0.0.1:4321", "10.0.0.1"), ("ipv6:%5B2001:db8::1%5D:4321", "2001:db8::1"),
+    ("ipv6:[::1]:4321", "::1"), ("unix:", "unix:")])
+def test_a_client_is_known_by_its_address(peer, address):
+    assert grpc_door._address(peer) == address

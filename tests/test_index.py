@@ -10,6 +10,7 @@ from clrec_tf.serving import efforts, tuning
 from clrec_tf.serving.index import ExactIndex, load_index, load_queries, save_index, save_queries
 from clrec_tf.serving.recall import Demand, recall_at_k
 from clrec_tf.serving.tuning import build_index
+from clrec_tf.serving.updated_index import UpdatedIndex
 
 ITEMS, WIDTH, USERS = 25_000, 32, 200
 
@@ -176,3 +177,24 @@ def test_a_damaged_index_is_an_error(tmp_path):
             (folder / "index.json").write_text(facts)
         with pytest.raises(DataError, match="no readable index"):
             load_index(str(folder))
+
+
+@pytest.mark.parametrize("updated", [False, True])
+def test_an_index_outlives_its_files(tmp_path, updated):
+    """Cut short after it was loaded; in a process of its own, which a mapped file would end by SIGBUS."""
+    rng = np.random.default_rng(4)
+    items = normalized(rng.normal(size=(300, 8)))
+    index = build_index("scann", items, items[:20], 5, 0.5, True)
+    if updated:
+        index = UpdatedIndex(index, -items[:1], np.array([7]), np.arange(300) == 9)
+        items = index.vectors
+    save_index(str(tmp_path / "index"), index, "abc")
+    index, _ = load_index(str(tmp_path / "index"))
+    expected = index.search(items[:5], 5)[0]
+    child = os.fork()
+    if not child:
+        for path in (tmp_path / "index").rglob("*.*"):
+            os.truncate(path, 0)
+        sound = np.array_equal(index.vectors, items) and np.array_equal(index.search(items[:5], 5)[0], expected)
+        os._exit(0 if sound else 1)
+    assert os.waitpid(child, 0)[1] == 0

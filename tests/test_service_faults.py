@@ -260,11 +260,12 @@ def test_one_client_may_have_only_so_many_requests_under_way(service):
     before = service.metrics().get(name, 0)
     barrier = threading.Barrier(16)
 
-    def one(_):
+    def one(number):
         with contextlib.closing(service.client()) as client:
             client.connect()
             barrier.wait(20)
-            return [ask(client, PREDICT, body) for _ in range(count // 16)]
+            named = {"x-forwarded-for": f"10.0.0.{number}"}  # which makes no other client of it
+            return [ask(client, PREDICT, body, headers=named) for _ in range(count // 16)]
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = [answer for found in pool.map(one, range(16)) for answer in found]
     statuses = collections.Counter(answer.status for answer in answers)

@@ -2,6 +2,7 @@
 import concurrent.futures
 import contextlib
 import gc
+import hashlib
 import json
 import os
 import pathlib
@@ -71,6 +72,19 @@ def spoil(folder, how):
                           for name, entry in facts["files"].items()}
         manifest.write_text(json.dumps(facts))
         shutil.rmtree(folder.parent / "x")
+
+
+def rewritten(folder, name, write):
+    """A version of which one file was written anew, and its manifest with it: nothing differs from what it says."""
+    path = os.path.join(folder, name)
+    write(path)
+    manifest = os.path.join(folder, "manifest.json")
+    with open(manifest, encoding="utf-8") as file:
+        facts = json.load(file)
+    with open(path, "rb") as file:
+        facts["files"][name] = dict(bytes=os.path.getsize(path), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    with open(manifest, "w", encoding="utf-8") as file:
+        json.dump(facts, file)
 
 
 DAMAGE = {"corrupt": "variables.data-00000-of-00001 differs from the manifest", "half": "manifest.json is damaged",

@@ -41,7 +41,8 @@ class ServedBundle:
         settings = dataclasses.replace(settings, host=ServeConfig.host, port=0, drain_s=0.0)
         given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
         self._command = [*bound_to_us(), sys.executable, "-m", "clrec_tf.serve", f"--export_dir={export_dir}",
-                         *(f"--{name}={value}" for name, value in given.items() if value != getattr(ServeConfig, name))]
+                         *(f"--{name}={','.join(value) if isinstance(value, tuple) else value}"
+                           for name, value in given.items() if value != getattr(ServeConfig, name))]
         self._base, self.port = "", 0
         self._messages = self._process = None
 

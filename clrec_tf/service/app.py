@@ -17,6 +17,7 @@ from clrec_tf.service.metrics import Metrics
 from clrec_tf.service.page import add_page
 from clrec_tf.service.predictor import Predictor
 from clrec_tf.service.versions import Versions
+from clrec_tf.service.without_paths import without_paths
 
 _JSON = "application/json"
 _MAX_ERROR = 1000  # characters of an error's text
@@ -59,14 +60,15 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
         return await answer(name, version, request)
 
     async def answer(name, version, request):
-        try:
-            checked(name)
-            body = await _body(request, settings)
-        except ServiceError as error:
-            metrics.answered("", error.status, 0.0)
-            raise
-        client = request.client.host if request.client else ""
-        return _json(await predictor.json(body, version, client))
+        with predictor.held.request() as take:
+            try:
+                checked(name)
+                body = await _body(request, settings, take)
+            except ServiceError as error:
+                metrics.answered("", error.status, 0.0)
+                raise
+            client = request.client.host if request.client else ""
+            return _json(await predictor.json(body, version, client))
 
     app.add_middleware(_ShortPath, path=f"/v1/models/{settings.model_name}:predict",
                        answer=functools.partial(answer, settings.model_name, ""))
@@ -135,12 +137,13 @@ def version_states(versions: Versions) -> list[dict]:
     fault = "" if versions.complaint in refusals.values() else versions.complaint
     states = {served: ("AVAILABLE", "OK", fault)} | {
         number: ("END", "FAILED_PRECONDITION", text) for number, text in refusals.items() if number != served}
-    return [dict(version=str(number), state=state, status=dict(error_code=code, error_message=text))
+    return [dict(version=str(number), state=state, status=dict(
+        error_code=code, error_message=without_paths(text, versions.export_dir)))
             for number, (state, code, text) in sorted(states.items(), reverse=True)]
 
 
-async def _body(request: Request, settings: ServeConfig) -> bytes:
-    """The whole body, within its size and its time."""
+async def _body(request: Request, settings: ServeConfig, take: Callable[[int], None]) -> bytes:
+    """The whole body, within its size and its time; `take` is told of each part."""
     def refuse(size):
         raise TooLarge(f"the body has {size}, at most {settings.max_request_bytes} bytes are accepted "
                        "(--max_request_bytes): send fewer instances, and of a history the latest clicks")
@@ -154,6 +157,7 @@ async def _body(request: Request, settings: ServeConfig) -> bytes:
                 size += len(part)
                 if size > settings.max_request_bytes:
                     refuse(f"{size} bytes and more")
+                take(len(part))
                 parts.append(part)
     except ClientDisconnect:
         raise Gone("the client has gone before its request was there") from None

@@ -12,6 +12,7 @@ from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.retrieval import Retriever
 from clrec_tf.serving.saved_model import PADDING
 from clrec_tf.serving.search_options import SearchOptions
+from clrec_tf.serving.signatures import read_signatures
 from clrec_tf.serving.user_requests import UserRequest
 
 _WARM_BATCHES = (1, 2, 4, 8, 16, 32)
@@ -32,6 +33,7 @@ class Engine:
     def __init__(self, bundle: Bundle, defaults: SearchOptions, observe: Callable[[str, float], None]):
         self.bundle, self.version = bundle, bundle.manifest["version"]
         self.id_type, self.intents = bundle.manifest["id_type"], bundle.manifest["intents"]
+        self.signatures = read_signatures(bundle.path)  # now: the folder may go while this is served
         self._retriever = Retriever(bundle, defaults)
         self._observe = observe
 

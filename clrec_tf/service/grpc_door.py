@@ -2,24 +2,27 @@
 
 Predict, GetModelMetadata and GetModelStatus are answered as TensorFlow Serving answers them, so that its clients fit.
 There is no encryption and no authentication, as there is none behind HTTP: keep the port inside, or put a proxy before.
+
+Messages come as bytes and are read by us: gRPC would read them before anything is admitted, on the event loop, and
+writes a traceback for each that is none. And they come as streams of one message, or nobody could be told that it
+takes too long: a call that never sends would hold its place for ever.
 """
+import asyncio
 import contextlib
 import dataclasses
 import functools
-import math
-import os
-from typing import Awaitable, Callable
+from typing import Any, Callable
+import urllib.parse
 
 from absl import logging
 import grpc
-import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_service_pb2_grpc
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
 
 from clrec_tf.errors import UserError
-from clrec_tf.serving.manifest import MODEL_FILE
+from clrec_tf.service import grpc_messages
+from clrec_tf.service.counted_line import CountedLine
+from clrec_tf.service.faults import ServiceError, TooSlow
 
 DEFAULT_SIGNATURE = "serving_default"
 _ENDING_S = 30  # for calls under way when accepting has ended
@@ -32,9 +35,9 @@ _CODES = {  # of the HTTP status that an error has
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """The version that answers: its number and its folder."""
+    """The version that answers: its number, and its signatures as `signatures.read_signatures` gives them."""
     version: int
-    folder: str
+    signatures: dict[str, bytes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,35 +47,115 @@ class Door:
     Attributes:
       model_name: the only one that is served.
       served: gives the version that answers now.
-      predict: (signature, arrays by input, version="" or a number as text, client's address) -> arrays by output;
-        strings come as objects of bytes. Raises `UserError`, whose `status`, if it has one, is that of HTTP and
-        becomes the code (400 without one), and whose `retry_s` tells clients when to try again.
-      largest: of a message, bytes.
+      predictor: with `counted`, `held`, `arrays` and `aside` as of `Predictor`. Raises `UserError`, whose `status`, if
+        it has one, is that of HTTP and becomes the code (400 without one), and whose `retry_s` tells clients when to
+        try again.
+      largest: of a message, bytes; and of values in it.
+      read_timeout_s: in which a message must have arrived.
+      unread: counts messages that are none.
     """
     model_name: str
     served: Callable[[], Served]
-    predict: Callable[..., Awaitable[dict[str, np.ndarray]]]
+    predictor: Any
     largest: int
+    read_timeout_s: float
+    unread: CountedLine
 
     def server(self, most_calls: int) -> grpc.aio.Server:
         """A server without a port, not started; calls beyond `most_calls` at once get RESOURCE_EXHAUSTED."""
         server = grpc.aio.server(maximum_concurrent_rpcs=most_calls, options=[
             ("grpc.max_receive_message_length", self.largest), ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0)])  # or two services would share a port without a word
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_Predictions(self), server)
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Models(self), server)
+        services = {"PredictionService": dict(Predict=self._predict, GetModelMetadata=self._metadata),
+                    "ModelService": dict(GetModelStatus=self._status)}
+        # Classify, Regress, MultiInference and HandleReloadConfigRequest are unimplemented: these models have none of
+        # the first three, and what is loaded follows the folder of versions.
+        server.add_generic_rpc_handlers([
+            grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
+                name: grpc.stream_unary_rpc_method_handler(self._answering(method))
+                for name, method in methods.items()}) for service, methods in services.items()])
         return server
 
-    def checked(self, spec) -> Served:
-        """The version that a ModelSpec asks for; an error with status 404 if it is not the one served."""
-        served = self.served()
-        if spec.name != self.model_name:
-            raise _error(f"model {spec.name!r} is not served, {self.model_name!r} is", 404)
-        if spec.version_label:
-            raise _error(f"version_label {spec.version_label!r}: there are no labels; give a version, or none", 404)
-        if spec.HasField("version") and spec.version.value != served.version:
-            raise _error(f"version {spec.version.value} is not served, version {served.version} is", 404)
-        return served
+    def _answering(self, method):
+        """The handler of a call, whose errors are gRPC's; `method` takes the message and the client's address."""
+        @functools.wraps(method)
+        async def answer(messages, context):
+            client = _address(context.peer())
+            try:
+                with self.predictor.counted(client), self.predictor.held.request() as take:
+                    message = await self._message(messages)
+                    take(len(message))
+                    return await method(message, client)
+            except UserError as error:
+                retry_s = getattr(error, "retry_s", None)
+                trailers = (("grpc-retry-pushback-ms", str(round(1000 * retry_s))),) if retry_s else ()
+                code = _CODES.get(getattr(error, "status", 400), grpc.StatusCode.INTERNAL)
+                await context.abort(code, str(error)[:_LONGEST_DETAIL], trailers)
+            except Exception as error:  # pylint: disable=broad-exception-caught
+                if isinstance(error, grpc.aio.AbortError):
+                    raise
+                logging.exception("gRPC call failed")
+                await context.abort(grpc.StatusCode.INTERNAL, "the service failed; its log says more")
+        return answer
+
+    async def _message(self, messages) -> bytes:
+        try:
+            async with asyncio.timeout(self.read_timeout_s):
+                async for message in messages:
+                    return message
+        except TimeoutError:
+            raise TooSlow(f"the message did not arrive within {self.read_timeout_s:g} s (--read_timeout_s)") from None
+        raise ServiceError("the call ended without a message, or with one that is too large")
+
+    def _parsed(self, kind, message, client):
+        try:
+            return grpc_messages.parsed(kind, message)
+        except ServiceError:
+            self.unread.count(client)
+            raise
+
+    async def _predict(self, message, client):
+        request, served, signature = None, self.served(), ""
+
+        def read():
+            nonlocal request, signature
+            request = grpc_messages.parsed(predict_pb2.PredictRequest, message)
+            spec = request.model_spec
+            signature = spec.signature_name or DEFAULT_SIGNATURE
+            grpc_messages.checked_spec(spec, self.model_name, served.version)
+            version = str(spec.version.value) if spec.HasField("version") else ""
+            return signature, grpc_messages.arrays(signature, request.inputs, self.largest), version
+        try:
+            outputs = await self.predictor.arrays(read, len(message))
+        except ServiceError:
+            if request is None:
+                self.unread.count(client)
+            raise
+        return await self.predictor.aside(
+            sum(values.size for values in outputs.values()), lambda: grpc_messages.response(
+                self.model_name, signature, served.version, request.output_filter, outputs))
+
+    async def _metadata(self, message, client):
+        request, served = self._parsed(get_model_metadata_pb2.GetModelMetadataRequest, message, client), self.served()
+        grpc_messages.checked_spec(request.model_spec, self.model_name, served.version)
+        if list(request.metadata_field) != ["signature_def"]:
+            raise ServiceError(f"metadata_field is {list(request.metadata_field)[:5]}: there is only signature_def")
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response.model_spec.name, response.model_spec.version.value = self.model_name, served.version
+        found = get_model_metadata_pb2.SignatureDefMap()
+        for name, text in served.signatures.items():
+            found.signature_def[name].CopyFrom(meta_graph_pb2.SignatureDef.FromString(text))
+        response.metadata["signature_def"].Pack(found)
+        return response.SerializeToString()
+
+    async def _status(self, message, client):
+        request, served = self._parsed(get_model_status_pb2.GetModelStatusRequest, message, client), self.served()
+        grpc_messages.checked_spec(request.model_spec, self.model_name, served.version)
+        response = get_model_status_pb2.GetModelStatusResponse()
+        status = response.model_version_status.add(
+            version=served.version, state=get_model_status_pb2.ModelVersionStatus.AVAILABLE)
+        status.status.SetInParent()  # OK, which is 0
+        return response.SerializeToString()
 
 
 @contextlib.asynccontextmanager
@@ -81,14 +164,16 @@ async def listening(settings, predictor, versions):
 
     Args:
       settings: `ServeConfig`.
-      predictor: with `arrays`, see `Door.predict`.
-      versions: with `engine`, whose `version` and `bundle` are served.
+      predictor: see `Door`.
+      versions: with `engine`, whose `version` and `signatures` are served.
 
     Raises:
       UserError: the port cannot be had.
     """
-    door = Door(settings.model_name, lambda: Served(versions.engine.version, versions.engine.bundle.path),
-                predictor.arrays, settings.max_request_bytes)
+    unread = CountedLine("{count} gRPC messages were none of TensorFlow Serving's and got INVALID_ARGUMENT, the latest "
+                         "from {latest}")
+    door = Door(settings.model_name, lambda: Served(versions.engine.version, versions.engine.signatures), predictor,
+                settings.max_request_bytes, settings.read_timeout_s, unread)
     server = door.server(settings.max_connections)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
@@ -101,107 +186,9 @@ async def listening(settings, predictor, versions):
         yield port
     finally:
         await server.stop(_ENDING_S)
-
-
-def _answering(method):
-    """Turns errors into gRPC's."""
-    @functools.wraps(method)
-    async def answer(self, request, context):
-        try:
-            return await method(self, request, context)
-        except UserError as error:
-            retry_s = getattr(error, "retry_s", None)
-            trailers = (("grpc-retry-pushback-ms", str(round(1000 * retry_s))),) if retry_s else ()
-            code = _CODES.get(getattr(error, "status", 400), grpc.StatusCode.INTERNAL)
-            await context.abort(code, str(error)[:_LONGEST_DETAIL], trailers)
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            if isinstance(error, grpc.aio.AbortError):
-                raise
-            logging.exception("gRPC call failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "the service failed; its log says more")
-    return answer
-
-
-class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """PredictionService. Classify, Regress and MultiInference stay unimplemented, as these models have none."""
-
-    def __init__(self, door: Door):
-        self._door = door
-
-    @_answering
-    async def Predict(self, request, context):
-        spec = request.model_spec
-        served, signature = self._door.checked(spec), spec.signature_name or DEFAULT_SIGNATURE
-        inputs = {name: _array(name, tensor, self._door.largest) for name, tensor in request.inputs.items()}
-        outputs = await self._door.predict(signature, inputs, str(spec.version.value) * spec.HasField("version"),
-                                           _address(context.peer()))
-        response = predict_pb2.PredictResponse()
-        response.model_spec.name, response.model_spec.signature_name = spec.name, signature
-        response.model_spec.version.value = served.version
-        unknown = sorted(set(request.output_filter) - set(outputs))
-        if unknown:
-            raise _error(f"output_filter names {', '.join(unknown)}; {signature} gives {', '.join(outputs)}", 400)
-        for name in request.output_filter or outputs:
-            response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
-        return response
-
-    @_answering
-    async def GetModelMetadata(self, request, context):
-        served = self._door.checked(request.model_spec)
-        if list(request.metadata_field) != ["signature_def"]:
-            raise _error(f"metadata_field is {list(request.metadata_field)}: there is only signature_def", 400)
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
-        response.model_spec.name, response.model_spec.version.value = self._door.model_name, served.version
-        response.metadata["signature_def"].Pack(_signatures(served.folder))
-        return response
-
-
-class _Models(model_service_pb2_grpc.ModelServiceServicer):
-    """ModelService. What is loaded follows the folder of versions, so HandleReloadConfigRequest is unimplemented."""
-
-    def __init__(self, door: Door):
-        self._door = door
-
-    @_answering
-    async def GetModelStatus(self, request, context):
-        served = self._door.checked(request.model_spec)
-        response = get_model_status_pb2.GetModelStatusResponse()
-        status = response.model_version_status.add(
-            version=served.version, state=get_model_status_pb2.ModelVersionStatus.AVAILABLE)
-        status.status.SetInParent()  # OK, which is 0
-        return response
-
-
-@functools.lru_cache(maxsize=4)
-def _signatures(folder) -> get_model_metadata_pb2.SignatureDefMap:
-    """Signatures of a version's SavedModel, without what TensorFlow keeps for itself."""
-    with open(os.path.join(folder, MODEL_FILE), "rb") as file:
-        model = saved_model_pb2.SavedModel.FromString(file.read())
-    found = get_model_metadata_pb2.SignatureDefMap()
-    for name, signature in model.meta_graphs[0].signature_def.items():
-        if not name.startswith("__"):
-            found.signature_def[name].CopyFrom(signature)
-    return found
-
-
-def _array(name, tensor, largest):
-    """A TensorProto as an array. Its shape may ask for more than it holds, since one value may stand for all."""
-    sizes = [dim.size for dim in tensor.tensor_shape.dim]
-    if tensor.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or math.prod(sizes) > largest:
-        raise _error(f"input {name} has the shape {sizes}: give sizes, whose product is at most {largest}", 400)
-    try:
-        return tf.make_ndarray(tensor)
-    except (TypeError, ValueError) as error:
-        raise _error(f"input {name} is no tensor of the shape {sizes} ({error}): fill it in with make_tensor_proto",
-                     400) from error
+        unread.flush()
 
 
 def _address(peer):
-    """The client's address without its port: "ipv4:10.0.0.1:4321" -> "10.0.0.1"."""
-    return peer.partition(":")[2].rpartition(":")[0].strip("[]") or peer
-
-
-def _error(text, status):
-    error = UserError(text)
-    error.status = status
-    return error
+    """The client's address without its port: "ipv4:10.0.0.1:4321" -> "10.0.0.1", "ipv6:%5B::1%5D:4321" -> "::1"."""
+    return urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]") or peer

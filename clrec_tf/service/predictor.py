@@ -1,20 +1,26 @@
 """From a request to its answer, whichever door it came by: limits, batches, metrics."""
 import collections
 import contextlib
+import ipaddress
 import time
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.service import bodies
+from clrec_tf.service.aside import Aside
+from clrec_tf.service.columns import plain as _plain
 from clrec_tf.service.engine import Engine
 from clrec_tf.service.faults import NotFound, TooMany
+from clrec_tf.service.held_bytes import HeldBytes
 from clrec_tf.service.metrics import Metrics
 from clrec_tf.service.micro_batches import MicroBatcher
 from clrec_tf.service.versions import Versions
 from clrec_tf.serving.saved_model import PADDING
+
+_MOST_LARGEST = 64  # requests of --max_request_bytes under way; of smaller ones more
 
 
 class Predictor:
@@ -32,13 +38,16 @@ class Predictor:
                                      settings.timeout_ms / 1e3, metrics.observe, settings.serve_workers,
                                      lambda: versions.loading)
         self._clients = collections.Counter()
+        self.aside, self.held = Aside(), HeldBytes(_MOST_LARGEST * settings.max_request_bytes)
         metrics.waiting(lambda: self._batches.waiting_jobs)
 
     async def json(self, body: bytes, version: str, client: str) -> dict:
         """A JSON body -> an object for JSON. Raises `UserError` with a status, 400 if it has none."""
-        with self._answering(version, client) as (engine, tell):
+        with self.counted(client), self._answering() as (engine, tell):
+            _check(version, engine)
             self._batches.admit(1)  # before it costs anything: refusing must be cheap when there is too much to do
-            work = bodies.parse(body, engine.id_type, engine.defaults, self._limits(engine))
+            work = await self.aside(len(body), lambda: bodies.parse(
+                body, engine.id_type, engine.defaults, self._limits(engine)))
             tell(work.signature)
             answers = await self._answers(engine, work)
             if not work.columns:
@@ -46,13 +55,28 @@ class Predictor:
             names = dict.fromkeys(name for answer in answers for name in answer)
             return {"outputs": {name: [answer.get(name) for answer in answers] for name in names}}
 
-    async def arrays(self, signature: str, inputs: dict, version: str = "", client: str = "") -> dict:
-        """Arrays by input -> arrays by output, padded as those of the SavedModel are. Raises: as `json`."""
-        with self._answering(version, client) as (engine, tell):
+    async def arrays(self, read: Callable[[], tuple[str, dict, str]], size: int) -> dict:
+        """A request of a client that is `counted` -> arrays by output, padded as those of the SavedModel are.
+
+        Args:
+          read: gives the signature, arrays by input, and the version asked for, "" for any. Called once the request is
+            admitted, not on the event loop if it is large.
+          size: of the request, bytes.
+
+        Raises: as `json`, and what `read` does.
+        """
+        def work_of(engine):
+            signature, inputs, version = read()
+            _check(version, engine)
             columns = {name: _plain(values) for name, values in inputs.items()}
-            work = bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
+            return bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
+        with self._answering() as (engine, tell):
+            self._batches.admit(1)
+            work = await self.aside(size, lambda: work_of(engine))
             tell(work.signature)
-            return padded(await self._answers(engine, work), work.jobs, engine.id_type, engine.intents > 1)
+            answers = await self._answers(engine, work)
+            found = sum(len(answer.get("ids", ())) for answer in answers)
+            return await self.aside(found, lambda: padded(answers, work.jobs, engine.id_type, engine.intents > 1))
 
     async def _answers(self, engine, work):
         answers = await self._batches.submit([(engine, job) for job in work.jobs])
@@ -68,32 +92,32 @@ class Predictor:
                              engine.bundle.dial)
 
     @contextlib.contextmanager
-    def _answering(self, version, client):
+    def _answering(self):
         """Yields the engine, and what to tell the signature to, for the metrics."""
         started, signature, status = time.perf_counter(), "", 500
 
         def tell(name):
             nonlocal signature
             signature = name
-        with self._counted(client):
-            try:
-                engine = self.versions.engine
-                if version and version != str(engine.version):
-                    raise NotFound(f"version {version} is not served, version {engine.version} is")
-                yield engine, tell
-                status = 200
-            except UserError as error:
-                status = getattr(error, "status", 400)
-                raise
-            finally:
-                self.metrics.answered(signature, status, time.perf_counter() - started)
+        try:
+            yield self.versions.engine, tell
+            status = 200
+        except UserError as error:
+            status = getattr(error, "status", 400)
+            raise
+        finally:
+            self.metrics.answered(signature, status, time.perf_counter() - started)
 
     @contextlib.contextmanager
-    def _counted(self, client):
+    def counted(self, client: str):
+        """While a request of a client's address is under way; `TooMany` if there are too many already."""
         most = self.settings.max_per_client
         if not most:
             yield
             return
+        if ":" in client:  # of IPv6, of whose addresses one client has as many as it likes
+            with contextlib.suppress(ValueError):
+                client = str(ipaddress.ip_network((client.partition("%")[0], 64), strict=False))
         if self._clients[client] >= most:
             self.metrics.answered("", TooMany.status, 0.0)
             raise TooMany(f"{most} requests of this address are under way (--max_per_client): wait for answers", 1)
@@ -107,7 +131,13 @@ class Predictor:
 
     def close(self) -> None:
         """Waits for the batches under way."""
+        self.aside.close()
         self._batches.close()
+
+
+def _check(version, engine):
+    if version and version != str(engine.version):
+        raise NotFound(f"version {version} is not served, version {engine.version} is")
 
 
 def _run(pairs: Sequence[tuple[Engine, bodies.Job]]) -> list:
@@ -118,17 +148,6 @@ def _run(pairs: Sequence[tuple[Engine, bodies.Job]]) -> list:
         for row, answer in zip(rows, engine([pairs[row][1] for row in rows])):
             answers[row] = answer
     return answers
-
-
-def _plain(values: np.ndarray):
-    """An array as lists, bytes as text."""
-    if values.dtype.kind in "SO":
-        return np.vectorize(_text, otypes=[object])(values).tolist() if values.size else values.tolist()
-    return values.tolist()
-
-
-def _text(value):
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 _TYPES = {"scores": np.float32, "intents": np.int32, "user_vectors": np.float32, "weights": np.float32,

@@ -34,10 +34,11 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     server.config = uvicorn.Config(
         app, http=protocol(settings, lambda: server.draining), ws="none", loop="uvloop", lifespan="off",
         log_config=None, access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG)
+        timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG, proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies))
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
-    versions.follow(settings.poll_s)
+    versions.follow(settings.poll_s)  # 0: only when it is told to look
 
     async def run():
         async with _grpc(settings, predictor, versions) as grpc_port:

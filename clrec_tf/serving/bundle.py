@@ -113,8 +113,8 @@ class Bundle:
     def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
         """float32 [V,d+1] by position, as scores compare them, not to be written to; or [N,d+1] of some positions [N].
 
-        All are the memory of the index itself, or mapped from its file, unless it was updated: then they are copied
-        once, and kept. Some never need a copy of all.
+        All are the memory of the index itself, unless it was updated: then they are copied once, and kept. Some never
+        need a copy of all.
         """
         if positions is None:
             return self._item_vectors

@@ -18,8 +18,11 @@ NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations,
 
 
 def is_number(name: str) -> bool:
-    """Whether a folder's name is a version's: str.isdigit alone is true of "²", which is no number."""
-    return name.isascii() and name.isdigit()
+    """Whether a folder's name is a version's, 0 to 2^63 − 1 as servers count them, without zeros in front.
+
+    str.isdigit alone is true of "²", which is no number.
+    """
+    return name.isascii() and name.isdigit() and len(name) < 20 and str(int(name)) == name and int(name) < 2**63
 
 
 def write_manifest(folder: str, facts: dict) -> None:
@@ -109,16 +112,27 @@ def read_manifest(folder: str) -> dict:
 
 
 def check_files(folder: str, files: dict) -> None:
-    """Compares a folder with what its manifest says of its files; raises `DataError` naming one that differs."""
+    """Compares a folder with what its manifest says of its files; raises `DataError` naming one that differs.
+
+    All sizes first: of a copy under way that is found out without reading what has come.
+    """
+    paths = {}
     for name, expected in files.items():
-        path = os.path.normpath(os.path.join(folder, name))
+        path = paths[name] = os.path.normpath(os.path.join(folder, name))
         if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
             raise DataError(f"{folder}/{MANIFEST_FILE} names the file {name} outside its folder")
         if not os.path.isfile(path):
             raise DataError(f"{path} is missing though the manifest lists it: export again, or copy the bundle again")
-        if os.path.getsize(path) != expected["bytes"] or _sha256(path) != expected["sha256"]:
-            raise DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} "
-                            "expected, or another sha256): export again, or copy the bundle again")
+        if os.path.getsize(path) != expected["bytes"]:
+            raise _differs(path, expected)
+    for name, expected in files.items():
+        if _sha256(paths[name]) != expected["sha256"]:
+            raise _differs(paths[name], expected)
+
+
+def _differs(path, expected):
+    return DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} expected, "
+                     "or another sha256): export again, or copy the bundle again")
 
 
 def _sha256(path):

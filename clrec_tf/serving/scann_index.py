@@ -112,8 +112,9 @@ class ScannIndex:
         with open(os.path.join(folder, "scann_assets.pbtxt"), encoding="utf-8") as file:
             assets = _with_asset_folder(file.read(), os.path.abspath(folder))
         # Not load_searcher: it takes the paths as written, and unpickles document ids where it finds some.
-        # Mapped, not read: ScaNN has the vectors in memory, and few of them are ever looked at beside it.
-        vectors = np.load(os.path.join(folder, _VECTORS_FILE), mmap_mode="r", allow_pickle=False)
+        # Read, not mapped, though ScaNN has them in memory too, out of reach: whoever cuts a mapped file short ends the
+        # process by a signal, at the next look at what is gone.
+        vectors = np.load(os.path.join(folder, _VECTORS_FILE), allow_pickle=False)
         path = os.path.join(folder, _HEAD_FILE)  # not in indexes of before the dial
         head = np.load(path, allow_pickle=False) if os.path.exists(path) else np.zeros(0, np.int64)
         return cls(scann.ScannSearcher(scann.scann_pybind.ScannNumpy(folder, assets)), parameters, vectors, head)

@@ -1,6 +1,8 @@
 """Settings of the retrieval service and of updates to a published index."""
 import dataclasses
+import ipaddress
 
+from clrec_tf.errors import UserError
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
@@ -15,8 +17,10 @@ class ServeConfig(Section):
     model_name: str = setting("clrec", "NAME in /v1/models/NAME.")
     serve_version: int = setting(0, "Version served (0: the newest complete one, and each newer one as it appears). A "
                                     "file `serve_version` in --export_dir that holds a number goes before this flag: "
-                                    "write it to roll back, remove it to go on.", lower=0)
-    poll_s: float = setting(5.0, "Seconds between two looks for a new version.", lower=0.05)
+                                    "write it to roll back, remove it to go on.", lower=0, upper=2**63 - 1)
+    poll_s: float = setting(5.0, "Seconds between two looks for a new version, at least 0.05; 0: looks only at SIGHUP. "
+                                 "With looks, whoever can write to --export_dir decides what is served, and a bundle "
+                                 "is code.", lower=0.0)
     page: bool = setting(False, "Also a page at / on which a person tries histories out.")
     max_k: int = setting(1000, "Most items that one user may be given.", lower=1, upper=10_000)
     max_listed: int = setting(10_000, "Most ids in `history`, `exclude` or `allow` of a user.", lower=1)
@@ -25,6 +29,8 @@ class ServeConfig(Section):
     max_batch: int = setting(32, "Most users encoded and searched at once; a request of more goes alone.", lower=1)
     max_waiting: int = setting(512, "Users that may wait for a batch; requests beyond are refused with 503.", lower=1)
     max_per_client: int = setting(0, "Requests of one address under way, beyond which it gets 429 (0: any).", lower=0)
+    trusted_proxies: tuple[str, ...] = setting((), "Addresses or networks (10.0.0.0/8) of the proxies before HTTP "
+                                                   "whose X-Forwarded-For is believed; no other's is.")
     max_connections: int = setting(1000, "Connections open at once, beyond which 503 is answered.", lower=1)
     max_wait_ms: int = setting(50, "Longest wait that a request may have to expect, going by what batches took lately; "
                                    "beyond, 503.", lower=1)
@@ -36,6 +42,17 @@ class ServeConfig(Section):
     serve_workers: int = setting(1, "Batches that may run at a time; with many cores, more serve more.", lower=1)
     serve_threads: int = setting(1, "Threads of TensorFlow per operation; batches are too small for more to help.",
                                  lower=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if 0 < self.poll_s < 0.05:
+            raise UserError(f"--poll_s={self.poll_s}: must be ≥ 0.05, or 0 to look only at SIGHUP")
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise UserError(f"--trusted_proxies={proxy}: {error}; give addresses or networks, such as 10.0.0.0/8, "
+                                "separated by commas") from error
 
 
 @dataclasses.dataclass(frozen=True)

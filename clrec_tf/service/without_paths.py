@@ -1,0 +1,14 @@
+"""Texts for clients, who are not to learn where the server keeps its files."""
+import os
+import re
+
+_ABSOLUTE = re.compile(r"(?<![\w/.:])/(?:[^\s/'\"`,;:()]+/)+")
+
+
+def without_paths(text: str, export_dir: str) -> str:
+    """A text in which the paths of versions begin at `export_dir`, and of other files only the names are left."""
+    forms = {form.rstrip("/") for form in (export_dir, os.path.abspath(export_dir), os.path.realpath(export_dir))}
+    for form in sorted(forms - {""}, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w./-]){re.escape(form)}/+", "", text)
+        text = re.sub(rf"(?<![\w./-]){re.escape(form)}(?![\w-])", "--export_dir", text)
+    return _ABSOLUTE.sub("", text)
