@@ -12,7 +12,6 @@ from clrec_tf.atomic import new_folder
 from clrec_tf.config import Config, require
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.evaluation.dial import grid
 from clrec_tf.serving import bundle as bundle_lib
 from clrec_tf.serving import index as index_lib
 from clrec_tf.serving import manifest as manifest_lib
@@ -20,7 +19,7 @@ from clrec_tf.serving import publishing
 from clrec_tf.serving import withdrawals
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.item_updates import Upserts, read_upserts, read_withdrawn
-from clrec_tf.serving.recall import TUNED_STEP, demand_of, gated, lowest_at, measured
+from clrec_tf.serving.update_recall import measure_update
 from clrec_tf.serving.updated_index import BASE_FOLDER, UpdatedIndex
 
 USAGE = """python -m clrec_tf.update_index: publishes a bundle's newest version again, items added, moved and withdrawn.
@@ -96,9 +95,8 @@ def _update_bundle(export_dir, upsert, withdraw, target_recall):
     with new_folder(folder, f"export_dir={export_dir}") as temporary:
         _write(temporary, bundle, change)
         withdrawals.remember(temporary, bundle.path, withdrawn_ids, upserts.ids)
-        found = _measure(temporary, bundle, change, queries, target_recall)
-        manifest_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(
-            measured=_as_before(bundle.manifest["measured"]) | found))
+        measured = measure_update(temporary, bundle, change.vectors, change.live, queries, target_recall)
+        manifest_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(measured=measured))
         bundle_lib.load_bundle(temporary)
         publishing.check_newest(parent, newest)
     logging.info("published %s: %s", folder, change.counts)
@@ -197,31 +195,6 @@ def _link(source, target):
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _measure(folder, bundle: Bundle, change: _Change, queries, target_recall) -> dict:
-    """Recall of the index as loaded from the folder, beside what it was; that only live items come is checked too."""
-    index, _ = index_lib.load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
-    live, recall_k = change.counts["live"], bundle.manifest["measured"]["recall_k"]
-    found, _ = index.search(queries, min(recall_k, live))
-    if not np.array_equal(index.live, change.live) or found.min() < 0 or not change.live[found].all():
-        raise DataError("the updated index gives items that were withdrawn, or too few: export again")
-    dial = bundle.dial
-    popularities = grid(dial.lowest, dial.highest, TUNED_STEP) if dial.there else (0.0,)
-    demand = demand_of(live, (recall_k,), popularities, target_recall)
-    before = measured(bundle.index, bundle.item_vectors(), queries,
-                      demand_of(int(np.count_nonzero(bundle.live)), (recall_k,), popularities, 0.0), bundle.live)
-    found = gated(measured(index, change.vectors, queries, demand, change.live), demand, recall_k, "the updated index",
-                  before["recalls"])
-    found["recall_before"] = lowest_at(before["recalls"], min(recall_k, int(np.count_nonzero(bundle.live))))
-    logging.info("recall@%d against exact search over the live items: %.4f before, %.4f after", found["recall_k"],
-                 found["recall_before"], found["recall"])
-    return found | dict(recall_k=recall_k)
-
-
-def _as_before(found: dict) -> dict:
-    """What was measured of the bundle that is updated, without what no longer holds."""
-    return {name: value for name, value in found.items() if name != "recalls_exclude_seen"}
 
 
 def _facts(bundle: Bundle, change: _Change, version) -> dict:

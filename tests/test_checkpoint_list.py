@@ -9,7 +9,7 @@ import tensorflow as tf
 from clrec_tf import atomic
 from clrec_tf.errors import DataError
 from clrec_tf.training import checkpoint_list
-from clrec_tf.training.checkpoints import checkpoint_hash
+from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.loop import train
 from clrec_tf.training.runtime import LocalRuntime

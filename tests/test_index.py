@@ -184,7 +184,7 @@ def test_an_index_outlives_its_files(tmp_path, updated):
     """Cut short after it was loaded; in a process of its own, which a mapped file would end by SIGBUS."""
     rng = np.random.default_rng(4)
     items = normalized(rng.normal(size=(300, 8)))
-    index = build_index("scann", items, items[:20], 5, 0.5, True)
+    index = build_index("scann", items, items[:20], demand(5, 0.5), True)
     if updated:
         index = UpdatedIndex(index, -items[:1], np.array([7]), np.arange(300) == 9)
         items = index.vectors

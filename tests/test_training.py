@@ -11,7 +11,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.training.checkpoints import Progress
-from clrec_tf.training.checkpoints import checkpoint_hash
+from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.loop import check_finite
 from clrec_tf.training.restore import load_trained

@@ -1,5 +1,6 @@
 """Which checkpoints a folder holds: by TensorFlow's list of them, and by the files where that is lost or damaged."""
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -94,6 +95,15 @@ def checkpoint_files(prefix: str) -> list[str]:
     folder, name = os.path.split(prefix)
     data = sorted(f for f in os.listdir(folder or ".") if f.startswith(name + ".data-"))
     return [prefix + ".index"] + [os.path.join(folder, f) for f in data]
+
+
+def checkpoint_hash(prefix: str) -> str:
+    """sha256 over the checkpoint's files, in order."""
+    digest = hashlib.sha256()
+    for path in checkpoint_files(prefix):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _flush(prefix):

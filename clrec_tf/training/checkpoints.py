@@ -196,15 +196,6 @@ def restore(checkpoint: tf.train.Checkpoint, prefix: str, options=None):
         raise DataError(f"checkpoint {prefix} is damaged ({str(error).splitlines()[0][:200]})") from error
 
 
-def checkpoint_hash(prefix: str) -> str:
-    """sha256 over the checkpoint's files, in order."""
-    digest = hashlib.sha256()
-    for path in checkpoint_list.checkpoint_files(prefix):
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
-
-
 def find_checkpoint(workdir: str, which: str, flag: str = "eval_checkpoint") -> str:
     """Prefix of the "best", the "latest" or a given checkpoint, which `flag` names.
 

@@ -9,6 +9,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.models.clrec import CLRec
+from clrec_tf.training import checkpoint_list
 from clrec_tf.training import checkpoints
 from clrec_tf.training import run_config
 
@@ -64,4 +65,4 @@ def load_trained(config: Config, which: str, flag: str = "eval_checkpoint") -> T
                         ) from error
     step = prefix.rsplit("-", 1)[-1]
     return Trained(model, model_config, schema, manifest, int(step) if step.isdigit() else 0, prefix,
-                   checkpoints.checkpoint_hash(prefix), saved)
+                   checkpoint_list.checkpoint_hash(prefix), saved)

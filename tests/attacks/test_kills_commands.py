@@ -19,7 +19,7 @@ import pytest
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.training.checkpoints import checkpoint_hash
+from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
 from tests import small_run
 from tests.attacks.outcomes import FULL
