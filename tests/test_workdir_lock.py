@@ -50,8 +50,7 @@ def test_a_second_training_is_refused_and_a_dead_one_is_replaced(data_dir, tmp_p
         process.kill()
         process.wait()
     assert (tmp_path / "run" / LOCK_FILE).exists()
-    with caplog.at_level("INFO"):
-        assert small_run.run(settings) == 0
+    assert small_run.run(settings) == 0
     assert f"the training of process {process.pid} on host" in caplog.text
     assert not (tmp_path / "run" / LOCK_FILE).exists() and small_run.losses(tmp_path / "run")
 

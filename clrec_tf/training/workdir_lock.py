@@ -41,8 +41,8 @@ class WorkdirLock:
             logging.warning("the file system of --workdir=%s has no locks: nothing keeps a second training out",
                             self._workdir)
         elif before:
-            logging.info("the training of %s in --workdir=%s has ended without giving it back: going on in its place",
-                         before, self._workdir)
+            logging.warning("the training of %s in --workdir=%s has ended without giving it back: going on in its "
+                            "place", before, self._workdir)
         self._lock.sign()
         return self
 
