@@ -6,8 +6,8 @@ from clrec_tf.config import Config
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.curve_figure import curve_table
+from clrec_tf.evaluation.curve_figure import read_points
 from clrec_tf.evaluation.curve_figure import save_curve
-from clrec_tf.evaluation.dial import item_coordinate
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
@@ -29,7 +29,9 @@ from clrec_tf.evaluation.report import save_metrics
 from clrec_tf.evaluation.report import warn_of_large_cutoffs
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
-from clrec_tf.training.popularity import dial_counts
+from clrec_tf.serving.intents import default_count
+from clrec_tf.training.popularity import choose_popularity
+from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 
 COLLAPSED = 0.9  # share of users with the same selected intent
@@ -48,6 +50,7 @@ def evaluate(config: Config) -> dict:
     """
     check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
     curve.check_settings(config.dial)
+    points = read_points(config.dial.curve_points)
     trained = load_trained(config, config.evaluate.eval_checkpoint)
     check_intents(config.evaluate, trained.model.num_intents)
     data_dir, workdir, seed = config.paths.data_dir, config.paths.workdir, config.paths.seed
@@ -86,7 +89,7 @@ def evaluate(config: Config) -> dict:
     print(curve_table(result, config.evaluate.ks, config.evaluate.list_length))
     pictures = [save_degree_histogram(workdir, result, trained.model.name),
                 save_curve(workdir, result, config.evaluate.ks, config.evaluate.list_length, trained.model.name,
-                           config.dial.curve_points)]
+                           points)]
     if trained.model.num_intents > 1:
         example = example_of(trained.model, encoder, items, users, catalogue, read_feature_values(data_dir),
                              trained.model_config.max_history, config.evaluate, seed)
@@ -102,19 +105,13 @@ def _initial(config, trained):
 
 
 def _dialled(trained, encoder, items, users, catalogue, config):
-    """The curve over --popularity, and the value that is best on validation users."""
-    settings, counts, data_dir = config.dial, catalogue.counts, config.paths.data_dir
-    clicks, source = dial_counts(trained, catalogue, data_dir)
-    coordinate = item_coordinate(clicks, trained.model.temperature)
-    vectors = _searched(encoder, users, config.evaluate)
-    result = curve.named(curve.curve(vectors, items, coordinate, users, counts, config.evaluate, config.paths.seed,
-                                     curve.popularities(settings), intervals=False))
-    if trained.manifest.records("valid"):
-        chosen_on = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest,
-                                        curve.users_to_choose_on(len(counts)), config.paths.seed)
-        result["popularity"] = curve.choose(_searched(encoder, chosen_on, config.evaluate), items, coordinate, chosen_on,
-                                            counts, config.evaluate, settings, config.paths.seed).popularity
-    return result | {"popularity_of": source}
+    """The curve over --popularity, and the value that is best on validation users, as export chooses it."""
+    of = counted(trained, catalogue, config.paths.data_dir)
+    result = curve.named(curve.curve(_searched(encoder, users, config.evaluate), items, of.coordinate, users,
+                                     catalogue.counts, config.evaluate, config.paths.seed,
+                                     curve.popularities(config.dial), intervals=False))
+    choice = choose_popularity(config, trained, encoder, items, catalogue, of, default_count(trained.model.num_intents))
+    return result | {"popularity": choice.popularity if choice else 0.0, "popularity_of": of.source}
 
 
 def _searched(encoder, users, settings):

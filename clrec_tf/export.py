@@ -1,4 +1,5 @@
 """The command that turns a trained run into a serving bundle."""
+import dataclasses
 import os
 
 from absl import logging
@@ -7,12 +8,12 @@ from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
-from clrec_tf.evaluation.dial import Dial, item_coordinate
+from clrec_tf.evaluation.dial import Dial
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
 from clrec_tf.serving.intents import default_count
 from clrec_tf.serving.publish import TrainingFacts, export_bundle
-from clrec_tf.training.popularity import dial_counts
+from clrec_tf.training.popularity import choose_popularity, counted
 from clrec_tf.training.restore import load_trained
 
 USAGE = """python -m clrec_tf.export: exports a trained run: encodes items, builds an index, checks and publishes both.
@@ -43,23 +44,16 @@ def export(config: Config) -> str:
 
 def _dial(config, data_dir, trained, catalogue) -> Dial:
     """The popularities of --popularity_range, with a default chosen on validation users unless one is given."""
-    settings = config.dial
-    counts, source = dial_counts(trained, catalogue, data_dir)
-    bounds = settings.range
+    settings, of = config.dial, counted(trained, catalogue, data_dir)
+    given = Dial(of.counts, 0.0, *settings.range, of.source, dict(metric="given"))
     if settings.values is not None and len(settings.values) == 1:
-        return Dial(counts, settings.values[0], *bounds, source, dict(metric="given"))
-    if not trained.manifest.records("valid"):
-        logging.warning("%s has no validation users to choose --popularity on: the bundle's default is 0, as trained; "
-                        "give another with --popularity", data_dir)
-        return Dial(counts, 0.0, *bounds, source, dict(metric="none"))
-    users = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest,
-                                curve.users_to_choose_on(len(counts)), config.paths.seed)
-    encoder, model = Encoder(trained.model, trained.model_config.max_history), trained.model
-    vectors = encoder.user_intents(users, default_count(model.num_intents))[0]
-    choice = curve.choose(vectors, encoder.compared_items(catalogue.item_rows),
-                          item_coordinate(counts, model.temperature), users, catalogue.counts, config.evaluate, settings,
-                          config.paths.seed)
-    return Dial(counts, choice.popularity, *bounds, source, choice.chosen_by)
+        return dataclasses.replace(given, default=settings.values[0])
+    encoder = Encoder(trained.model, trained.model_config.max_history)
+    choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, of,
+                               default_count(trained.model.num_intents))
+    if choice is None:
+        return dataclasses.replace(given, chosen_by=dict(metric="none"))
+    return dataclasses.replace(given, default=choice.popularity, chosen_by=choice.chosen_by)
 
 
 def _held_out(config, data_dir, trained):
@@ -78,4 +72,5 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "export", "dial", "serve.model_name", "serve.max_k", "evaluate.filter_seen"), usage=USAGE)
+    command_line.run(main, uses=("paths", "export", "dial", "serve.model_name", "serve.max_k",
+                                     "evaluate.filter_seen", "evaluate.list_length"), usage=USAGE)

@@ -85,8 +85,9 @@ def _update_bundle(export_dir, upsert, withdraw, target_recall):
         logging.info("%d vectors of %s were not of norm 1 and have been normalized: this model compares by the cosine",
                      upserts.normalized, upsert)
     if upserts.guessed:
-        logging.warning("%d fresh items of %s have no `clicks`: the dial takes them for clicked by nobody, so they come "
-                        "last at popularity 1; give `clicks` where they are known", upserts.guessed, upsert)
+        source = bundle.dial.source
+        logging.warning("%d fresh items of %s have no `%s`: the dial counts none, so they come last at popularity 1; give "
+                        "`%s` where they are known", upserts.guessed, upsert, source, source)
     withdrawn_ids = read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0]
     change = _change(bundle, upserts, withdrawn_ids)
     parent = os.path.dirname(os.path.abspath(bundle.path))

@@ -40,6 +40,8 @@ def test_users_without_a_click_have_no_popularity():
     turned = dial.at_popularity(users, 0.75)
     assert turned.tolist() == [[0, 0, 0], [3, 4, 0.75]] and not users[:, 2].any()
     assert dial.at_popularity(turned, 0.0).tolist() == users.tolist()
+    several = dial.with_coordinate(np.array([[[1.0, 0.0], [0.0, 0.0]]]), 0.0)
+    assert dial.at_popularity(several, -0.25).tolist() == [[[1, 0, -0.25], [0, 0, 0]]]
 
 
 def test_the_grid_holds_the_bounds_and_zero():
@@ -74,6 +76,7 @@ def test_serving_at_alpha_ranks_as_training_at_beta_minus_alpha(beta):
 
 def test_names_of_the_curve():
     assert dial.name("hr@10/full", 0.5) == "hr@10/full/popularity=0.5"
+    assert dial.name("hr@10/full", -0.0).endswith("=0") and str(DialConfig(popularity=("-0",)).one) == "0.0"
     assert dial.name("hr@10/full", -0.25).endswith("=-0.25") and dial.name("mrr/full", 1.0).endswith("=1")
     names = [dial.name("hr@10/full", value) for value in (1.0, 0.0, 0.5)] + ["hr@10/full", "hr@10/full/low"]
     assert dial.values_named("hr@10/full", names) == [0, 0.5, 1]
@@ -85,6 +88,7 @@ def test_names_of_the_curve():
     (dict(popularity=()), "--popularity is empty"), (dict(popularity=("0", "auto")), "--popularity=auto is no number"),
     (dict(popularity_range=("0",)), "--popularity_range=0: give the least and the largest"),
     (dict(popularity_range=("1", "0")), "--popularity_range=1,0: give the least"),
+    (dict(popularity_range=("0", "1e9")), "none beyond 5"), (dict(popularity=("1", "1.0")), "names a value twice"),
     (dict(popularity_range=("0.5", "1")), "0 among them"), (dict(popularity_range=("x", "1")), "--popularity_range=x is"),
     (dict(popularity_tolerance=1.5), "--popularity_tolerance=1.5: must be ≤ 1")])
 def test_settings_that_are_no_numbers_are_refused(settings, words):

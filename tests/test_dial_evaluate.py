@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from clrec_tf.config import DialConfig
+from clrec_tf.config import DialConfig, LossConfig
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.evaluation import curve, dial
@@ -13,6 +13,7 @@ from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set
 from clrec_tf.export import export
 from clrec_tf.serving.bundle import load_bundle
+from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 from tests import small_run
 
@@ -90,8 +91,9 @@ def test_mistakes_are_named_before_anything_is_read(run):
     for command in (evaluate, export):
         with pytest.raises(UserError, match="--popularity=2 is outside --popularity_range=-0.25,1.25"):
             command(dialled(run, "2"))
-        with pytest.raises(UserError, match="--popularity_metric=clicks: must be hr@K, ndcg@K"):
-            command(dialled(run, popularity_metric="clicks"))
+        for metric in ("clicks", "recall@10/pop100", "ndcg@010/full", "hr@0/full", "hr@１0/full", "hr@10/new"):
+            with pytest.raises(UserError, match=f"--popularity_metric={metric}: must be hr@K, ndcg@K"):
+                command(dialled(run, popularity_metric=metric))
 
 
 def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path):
@@ -99,10 +101,44 @@ def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path):
     points.write_text(json.dumps({"other": {"hr@10/full": 0.1, "aggregate_diversity@10/full": 20}}))
     evaluate(dialled(run, "0", "1", curve_points=str(points)))
     points.write_text(json.dumps({"other": {"hr@10/full": 0.1}}))
-    with pytest.raises(UserError, match="--curve_points=.*: each system needs aggregate_diversity@10/full and hr@10"):
+    with pytest.raises(UserError, match="--curve_points: each system needs aggregate_diversity@10/full and hr@10/full, oth"):
         evaluate(dialled(run, "0", "1", curve_points=str(points)))
+    for text, words in (("[1]", "an object is expected"), ('{"a": {"hr@10/full": "x"}}', "a is no object of numbers"),
+                        ('{"a": 3}', "a is no object"), ('{"a": {"hr@10/full": NaN}}', "a is no object"), (None, "does not")):
+        points.write_text(text) if text else points.unlink()
+        with pytest.raises(UserError, match=words):
+            evaluate(dialled(run, "0", "1", curve_points=str(points)))
 
 
 def test_fewer_users_choose_where_items_are_many():
     assert curve.users_to_choose_on(3416) == 10_000 and curve.users_to_choose_on(10**6) == 2000
     assert curve.users_to_choose_on(10**8) == 1000
+
+
+def test_impressions_are_counted_where_the_model_was_trained_against_them(tmp_path):
+    """By the same ids as clicks are, hash buckets left out."""
+    log = small_run.click_log()
+    rng, lines = np.random.default_rng(0), ["user_id,item_id,timestamp"]
+    for line in log.splitlines()[1:]:
+        user, _, second = line.split(",")[:3]
+        item = rng.integers(1, small_run.ITEMS // 2)  # the other half is never shown
+        lines.append(f"{user},{item},{int(second) + 1}")
+    (tmp_path / "shown.csv").write_text("\n".join(lines) + "\n")
+    settings = small_run.config(small_run.prepared(tmp_path, impressions=str(tmp_path / "shown.csv")), tmp_path / "run",
+                                epochs=1)
+    settings = dataclasses.replace(settings, loss=LossConfig(negatives="impressions"))
+    assert small_run.run(settings) == 0
+    trained = load_trained(settings, "latest")
+    catalogue = read_catalogue(settings.paths.data_dir, trained.schema, trained.manifest)
+    found = counted(trained, catalogue, settings.paths.data_dir)
+    exposures = np.load(f"{settings.paths.data_dir}/impressions.npy")
+    for number in range(1, len(catalogue.counts) + 1):
+        assert found.counts[number - 1] == sum(exposures[:, 1] == number)
+    assert found.source == "impressions" and found.counts.sum() > 100
+    half = [str(item).isdigit() and int(item) >= small_run.ITEMS // 2 for item in catalogue.original_ids]
+    assert not found.counts[half].any() and catalogue.counts[half].any()
+    assert evaluate(dialled(settings, "0", "1"))["popularity_of"] == "impressions"
+    clicks = dataclasses.replace(trained, run_config={"loss": {"negatives": "clicks"}})
+    assert counted(clicks, catalogue, settings.paths.data_dir).source == "clicks"
+    weighted = dataclasses.replace(trained, run_config={"loss": {"loss": "ipw", "propensity_data": "impressions"}})
+    assert counted(weighted, catalogue, settings.paths.data_dir).source == "impressions"

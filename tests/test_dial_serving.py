@@ -155,6 +155,22 @@ def test_the_command_takes_the_default_or_a_value(chosen, capsys, monkeypatch):
         run(capsys, monkeypatch, chosen.path, ("0", "1"))
 
 
+def test_lines_of_users_may_name_one_each(chosen, capsys, monkeypatch):
+    history = [exported.original_id("int", 3)]
+    lines = [{"history": history, "popularity": 0}, {"history": history}, {"history": history, "popularity": None}]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode())))
+    retrieve_command.main(Config(paths=Paths(export_dir=chosen.path), retrieve=RetrieveConfig(k=9)))
+    first, *others = [json.loads(line)["ids"] for line in capsys.readouterr().out.splitlines()]
+    assert others[0] == others[1] != first == run(capsys, monkeypatch, chosen.path, ("0",))
+    for bad, words in (("1", "popularity '1' must be a number"), (True, "popularity True must"), (9, "offers -0.1 to 1.1")):
+        text = json.dumps({"history": history, "popularity": bad}).encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        with pytest.raises(DataError, match=words):
+            retrieve_command.main(Config(paths=Paths(export_dir=chosen.path), retrieve=RetrieveConfig(k=9)))
+    with pytest.raises(DataError, match="a request: popularity is nan"):
+        Retriever(chosen)([UserRequest(None, history)], [SearchOptions(3, intents=1, popularity=float("nan"))])
+
+
 def update(chosen, tmp_path, *items):
     """The bundle, copied, with items upserted."""
     path = tmp_path / "items.jsonl"
@@ -165,9 +181,9 @@ def update(chosen, tmp_path, *items):
 def test_fresh_items_have_the_popularity_of_what_is_known_of_them(chosen, tmp_path, caplog):
     like = exported.original_id("int", 3)
     wide = chosen.item_vectors()[4].tolist()
-    bundle = update(chosen, tmp_path, {"id": 1, "like": [like], "clicks": 500}, {"id": 2, "like": [like]},
-                    {"id": 5, "vector": wide}, {"id": exported.original_id("int", 9), "clicks": 500})
-    assert "1 fresh items of" in caplog.text and "have no `clicks`: the dial takes them for clicked by" in caplog.text
+    bundle = update(chosen, tmp_path, {"id": 1, "like": [like], "impressions": 500}, {"id": 2, "like": [like]},
+                    {"id": 5, "vector": wide}, {"id": exported.original_id("int", 9), "impressions": 500})
+    assert "1 fresh items of" in caplog.text and "have no `impressions`: the dial counts none" in caplog.text
     vectors, place = bundle.item_vectors(), lambda item: bundle.all_positions(np.array([item]))[0]
     most, none = bundle.dial.coordinate(500), bundle.dial.coordinate(0)
     assert vectors[place(1), -1] == pytest.approx(most) and vectors[place(2), -1] == pytest.approx(none)
@@ -179,10 +195,15 @@ def test_fresh_items_have_the_popularity_of_what_is_known_of_them(chosen, tmp_pa
     ids = {alpha: Retriever(bundle, SearchOptions(40, popularity=alpha))([request])[0][0].ids for alpha in (0.0, 1.0)}
     assert abs(ids[0.0].index(1) - ids[0.0].index(2)) == 1  # of one vector; as trained they are alike
     assert ids[1.0].index(1) < ids[1.0].index(2) if 2 in ids[1.0] else 1 in ids[1.0]
-    with pytest.raises(DataError, match="line 1: clicks -1 must be a number of at least 0"):
-        update(chosen, tmp_path, {"id": 8, "like": [like], "clicks": -1})
-    with pytest.raises(DataError, match="line 1 has both clicks and a vector of 9 numbers"):
-        update(chosen, tmp_path, {"id": 8, "vector": wide, "clicks": 3})
+    with pytest.raises(DataError, match="line 1: impressions -1 must be a number of at least 0"):
+        update(chosen, tmp_path, {"id": 8, "like": [like], "impressions": -1})
+    with pytest.raises(DataError, match="line 1 has both impressions and a vector of 9 numbers"):
+        update(chosen, tmp_path, {"id": 8, "vector": wide, "impressions": 3})
+    with pytest.raises(DataError, match="line 1 has clicks, but the popularity of this bundle counts impressions"):
+        update(chosen, tmp_path, {"id": 8, "like": [like], "clicks": 3})
+    for last in (1e30, -99.0):
+        with pytest.raises(DataError, match="the last number of the vector, its popularity, is .*: give vectors of the"):
+            update(chosen, tmp_path, {"id": 8, "vector": [*wide[:-1], last]})
 
 
 @pytest.fixture(scope="module")

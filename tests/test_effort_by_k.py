@@ -1,13 +1,15 @@
 """An index holds its recall for every number of results, every width and every popularity, also where it was not tuned."""
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from clrec_tf.benchmarks.clustered_vectors import draw_clustered
 from clrec_tf.evaluation.dial import at_popularity, item_coordinate, with_coordinate
 from clrec_tf.serving import efforts
 from clrec_tf.serving.index import load_index, save_index
 from clrec_tf.serving.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
-from clrec_tf.serving.scann_index import head_of
+from clrec_tf.serving import scann_ops_index
+from clrec_tf.serving.scann_index import ScannIndex, head_of
 from clrec_tf.serving.tuning import build_index, usual_head
 from clrec_tf.serving.updated_index import UpdatedIndex
 
@@ -97,3 +99,43 @@ def test_the_head_is_what_has_the_highest_last_coordinate():
     vectors = np.array([[9, 0.1], [0, 0.5], [1, -3], [5, 0.5], [2, 0.2]], np.float32)
     assert head_of(vectors, 2).tolist() == [1, 3] and head_of(vectors, 3).tolist() == [1, 3, 4]
     assert head_of(vectors, 0).tolist() == []
+
+
+def test_what_the_partition_found_is_never_lost_to_the_head():
+    """Also where two computations of a score differ: a searcher that overrates every item of the head."""
+    class Searcher:
+        def search_batched(self, vectors, k, reorder, leaves):
+            scores = vectors @ items.T + 0.5 * (np.arange(len(items)) < 4)
+            near = np.argsort(-scores, axis=1)[:, :k]
+            return near, np.take_along_axis(scores, near, axis=1)
+    rng = np.random.default_rng(0)
+    items, users = rng.standard_normal((30, 5)).astype(np.float32), rng.standard_normal((50, 5)).astype(np.float32)
+    users[7] = 0
+    index = ScannIndex(Searcher(), dict(size=30, leaves=5) | efforts.uniform(5, 4), items, np.arange(4))
+    for k in (1, 3, 30, 40):
+        positions, scores = index.search(users, k)
+        for row in range(50):
+            kept = positions[row][positions[row] >= 0]
+            assert len(set(kept)) == len(kept) == min(k, 30) and np.isfinite(scores[row, :min(k, 30)]).all()
+            np.testing.assert_allclose(scores[row, :len(kept)], items[kept] @ users[row], atol=1e-5)
+    assert positions[7, :30].tolist() == list(range(30)) and not scores[7, :30].any()
+
+
+def test_the_graph_has_the_same_efforts_and_the_same_head():
+    parameters = dict(size=5000, leaves=70) | efforts.table([(1, 5, 150), (10, 5, 200), (100, 6, 900)])
+    for facts in (parameters, dict(size=5000, leaves=70, **efforts.uniform(3, 4))):
+        for k in (1, 2, 10, 11, 100, 101, 4000):
+            assert tuple(int(part) for part in scann_ops_index._effort(facts, tf.constant(k))) == efforts.at(facts, k)
+    rows, scores = tf.constant([[3, 1], [0, 1]]), tf.constant([[.9, .2], [0.0, 0.0]])
+    queries, head = tf.constant([[1.0, 0.0], [0.0, 0.0]]), tf.constant([2, 3])
+    found = scann_ops_index.with_head(rows, scores, queries, head, tf.constant([[.5, 1.0], [.9, 0.0]]))
+    best = scann_ops_index.best_of_each(found[1], found[0], tf.zeros_like(found[0]), 3)
+    assert best[1].numpy().tolist() == [[3, 2, 1], [0, 1, 0]]  # each once; of a zero vector no head
+    np.testing.assert_allclose(best[0], [[.9, .5, .2], [0, 0, -np.inf]])
+
+
+def test_rows_that_are_left_out_in_the_graph():
+    rows, excluded = tf.constant([[5, 1, 7, -1], [5, 1, 7, 2]]), tf.constant([[7, -1, 5], [2, 2, -1]])
+    assert scann_ops_index.among(rows, excluded).numpy().tolist() == [[True, False, True, True],
+                                                                      [False, False, False, True]]
+    assert not scann_ops_index.among(rows[:, :3], tf.zeros([2, 0], tf.int32)).numpy().any()

@@ -1,7 +1,7 @@
 """One model at several settings of the dial (see `dial`): metrics by popularity, and the choice among them."""
 import dataclasses
 import re
-from typing import Sequence
+from typing import Optional, Sequence
 
 from absl import logging
 import numpy as np
@@ -11,9 +11,10 @@ from clrec_tf.errors import UserError
 from clrec_tf.evaluation import dial
 from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.evaluation.report import most_popular_lists
 
 CURVE_STEP = 0.25  # between popularities of a curve, beside the bounds of the range
-RANKING_METRIC = r"(?:(?:hr|ndcg|recall)@(\d+)|mrr)/(full|pop100|uniform100)"
+_RANKING_METRIC = re.compile(r"(?:(?:hr|ndcg)@([1-9][0-9]*)|mrr)/(full|pop100|uniform100)|recall@([1-9][0-9]*)/(full)")
 MOST_USERS, MOST_SCORES = 10_000, 2 * 10**9  # of a choice: users, and users times items
 _LISTS = ("aggregate_diversity", "coverage", "gini", "popularity_index", "arp", "aplt")
 _RANKINGS = ("hr", "ndcg", "recall", "mrr")
@@ -36,9 +37,11 @@ def curve(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.nda
       values: α.
     """
     items, found = dial.with_coordinate(item_vectors, coordinate), {}
+    plain = dial.with_coordinate(user_vectors, 0.0)
+    popular = most_popular_lists(users, counts, config)
     for value in values:
-        metrics = evaluate_vectors(dial.with_coordinate(user_vectors, value), items, users, counts, config, seed,
-                                   **options)
+        metrics = evaluate_vectors(dial.at_popularity(plain, value), items, users, counts, config, seed,
+                                   popular_lists=popular, **options)
         found[value] = {name: number for name, number in metrics.items() if name.partition("@")[0].partition("/")[0]
                         in (*_LISTS, *_RANKINGS)}
     return found
@@ -57,11 +60,17 @@ def check_settings(settings: DialConfig) -> None:
 
 def check_metric(name: str) -> tuple[str, str]:
     """Cut-off and candidate set of --popularity_metric; `UserError` where it names none."""
-    match = re.fullmatch(RANKING_METRIC, name)
-    if not match or match[1] and int(match[1]) < 1:
-        raise UserError(f"--popularity_metric={name}: must be hr@K, ndcg@K, recall@K or mrr, then /full, /pop100 or "
-                        "/uniform100, such as ndcg@10/full")
-    return match[1] or "10", match[2]
+    parts = ranking_metric(name)
+    if parts is None:
+        raise UserError(f"--popularity_metric={name}: must be hr@K, ndcg@K or mrr, then /full, /pop100 or /uniform100, "
+                        "or recall@K/full, such as ndcg@10/full")
+    return parts
+
+
+def ranking_metric(name: str) -> Optional[tuple[str, str]]:
+    """Cut-off ("10" where there is none) and candidate set of a ranking metric, such as hr@10/full; None of others."""
+    match = _RANKING_METRIC.fullmatch(name)
+    return match and (match[1] or match[3] or "10", match[2] or match[4])
 
 
 @dataclasses.dataclass(frozen=True)

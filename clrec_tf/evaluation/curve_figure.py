@@ -1,14 +1,16 @@
 """The dial's curve, recall against diversity, as a table and as a picture."""
+import math
 import os
-from typing import Sequence
+from types import MappingProxyType
+from typing import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from clrec_tf.data.schema import load_json
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import dial
 from clrec_tf.evaluation.figures import save_png
 from clrec_tf.evaluation.report import MOST_POPULAR, UNTRAINED
+from clrec_tf.json_files import load_json
 
 CURVE_FILE = "dial.png"
 _LINE, _CHOSEN, _POINT = "#0b6e99", "#e07a3f", "#3d3d3d"
@@ -39,7 +41,8 @@ def curve_table(result: dict, ks: Sequence[str], length: int) -> str:
                                       enumerate(zip(line, widths))).rstrip() for line in lines)
 
 
-def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model_name: str, points_file: str = "") -> str:
+def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model_name: str,
+               others: Mapping = MappingProxyType({})) -> str:
     """Draws hit rate against distinct items for every popularity, most-popular and other systems as points.
 
     Args:
@@ -47,13 +50,13 @@ def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model
       result: metrics of an evaluation with a curve.
       ks, length: of the evaluation.
       model_name: for the legend.
-      points_file: see `DialConfig.curve_points`, or "".
+      others: of `read_points`.
 
     Returns:
       Path of the PNG, which appears under its name only when it is whole.
 
     Raises:
-      UserError: the file of points cannot be read, or one lacks a metric of the axes.
+      UserError: one of the others lacks a metric of the axes.
     """
     diversity, hits, _ = _axes_names(result, ks, length)
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
@@ -65,7 +68,7 @@ def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model
         chosen = result.get("popularity") == value
         axes.annotate(f"{value:g}" + (" (chosen)" if chosen else ""), (x, y), (6, 6), textcoords="offset points",
                       fontsize=9, color=_CHOSEN if chosen else _LINE, weight="bold" if chosen else "normal")
-    points = _points(result, diversity, hits, points_file)
+    points = _points(result, diversity, hits, others)
     for name, (x, y) in points.items():
         axes.plot(x, y, "s", color=_POINT, zorder=2)
     _name_points(axes, points, max(xs), max([*ys, *(y for _, y in points.values())]))
@@ -93,16 +96,31 @@ def _name_points(axes, points, width, height):
                       arrowprops=dict(arrowstyle="-", color=_POINT, linewidth=0.5, alpha=0.5))
 
 
-def _points(result, diversity, hits, path):
+def read_points(path: str) -> dict:
+    """The file of `DialConfig.curve_points`: {name: {metric: number}}; nothing for "".
+
+    Raises:
+      UserError: it is not there, or of another form.
+    """
+    if not path:
+        return {}
+    form = "give a JSON object {name: {metric: number}}"
+    others = load_json(path, "correct --curve_points", form)
+    for name, metrics in others.items() if isinstance(others, dict) else [("", others)]:
+        if not isinstance(metrics, dict) or not all(
+                isinstance(value, (int, float)) and math.isfinite(value) for value in metrics.values()):
+            raise UserError(f"--curve_points={path}: {name or 'it'} is no object of numbers: {form}")
+    return others
+
+
+def _points(result, diversity, hits, others):
     """name -> (diversity, hit rate) of what stands beside the curve."""
     found = {title: (result[prefix + diversity], result[prefix + hits])
              for prefix, title in ((MOST_POPULAR, "most popular"), (UNTRAINED, "untrained"))
              if prefix + diversity in result and prefix + hits in result}
-    if path:
-        others = load_json(path, f"--curve_points={path} does not exist", "give a JSON object")
-        try:
-            found |= {name: (others[name][diversity], others[name][hits]) for name in others}
-        except (KeyError, TypeError) as error:
-            raise UserError(f"--curve_points={path}: each system needs {diversity} and {hits} ({error!r} is missing or "
-                            "no object)") from error
+    for name, metrics in others.items():
+        if {diversity, hits} - set(metrics):
+            raise UserError(f"--curve_points: each system needs {diversity} and {hits}, {name} has "
+                            f"{', '.join(metrics) or 'nothing'}")
+        found[name] = metrics[diversity], metrics[hits]
     return found

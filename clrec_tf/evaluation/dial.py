@@ -63,25 +63,22 @@ def mean_log_count(counts: np.ndarray) -> float:
 
 
 def with_coordinate(vectors: np.ndarray, coordinate) -> np.ndarray:
-    """Vectors float32 [...,d] with one more coordinate, a scalar or [...] -> float32 [...,d+1].
-
-    Of users, whose coordinate is α, a zero vector (an empty history) stays zero: there is nothing to debias.
-    """
+    """Vectors float32 [...,d] with one more coordinate, a scalar or [...] -> float32 [...,d+1]."""
     last = np.broadcast_to(np.asarray(coordinate, np.float32), vectors.shape[:-1])[..., None]
     return np.concatenate([vectors, last], axis=-1, dtype=np.float32)
 
 
 def at_popularity(users: np.ndarray, popularity: float) -> np.ndarray:
-    """Users float32 [N,d+1] at another α; zero vectors stay as they are."""
+    """Users float32 [...,d+1] at another α; zero vectors, of empty histories, stay so: there is nothing to debias."""
     turned = np.array(users, np.float32)
-    turned[np.any(turned[:, :-1], axis=1), -1] = popularity
+    turned[..., -1] = np.where(np.any(turned[..., :-1], axis=-1), np.float32(popularity), 0)
     return turned
 
 
 def grid(lowest: float, highest: float, step: float) -> list[float]:
     """The bounds, and the multiples of `step` between them, ascending."""
     inside = step * np.arange(math.ceil(lowest / step), math.floor(highest / step) + 1)
-    return sorted({float(lowest), float(highest), *(round(float(value), 9) for value in inside)})
+    return sorted({lowest + 0.0, highest + 0.0, *(round(float(value), 9) + 0.0 for value in inside)})
 
 
 def choose(curve: Mapping[float, tuple[float, float]], tolerance: float) -> float:
@@ -100,7 +97,7 @@ def choose(curve: Mapping[float, tuple[float, float]], tolerance: float) -> floa
 
 def name(metric: str, popularity: float) -> str:
     """`hr@10/full` at α = .5 -> `hr@10/full/popularity=0.5`."""
-    return f"{metric}/popularity={popularity:g}"
+    return f"{metric}/popularity={popularity + 0.0:g}"
 
 
 def values_named(metric: str, names: Sequence[str]) -> list[float]:

@@ -47,7 +47,8 @@ def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluat
 
 def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: EvaluationSet, counts: np.ndarray,
                     config: EvaluateConfig, seed: int, *, candidate_sets: Optional[Sequence[str]] = None,
-                    detailed: bool = True, intervals: bool = True, memory_bytes: int = protocols.MEMORY_BYTES) -> dict:
+                    detailed: bool = True, intervals: bool = True, popular_lists: Optional[np.ndarray] = None,
+                    memory_bytes: int = protocols.MEMORY_BYTES) -> dict:
     """Metrics of one model, and with `detailed` of most-popular beside it.
 
     Args:
@@ -60,6 +61,7 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
       detailed: also most-popular, lists (diversity and popularity) and bootstrap intervals. Validation during training
         passes False.
       intervals: whether the details have bootstrap intervals.
+      popular_lists: of `most_popular_lists`; given, the details are of this model alone.
       memory_bytes: bound of the score matrices.
 
     Returns:
@@ -80,7 +82,9 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
                   filter_seen=config.filter_seen)
     result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None)
     result |= _facts(ranked, evaluation_set, negatives)
-    if detailed:
+    if detailed and popular_lists is not None:
+        result |= _list_metrics(ranked.lists, popular_lists, counts)
+    elif detailed:
         popular = protocols.rank_targets(
             protocols.most_popular_scorer(counts), evaluation_set, len(counts), **arguments)
         reference = (_user_means(popular, evaluation_set, cutoffs, None)
@@ -89,6 +93,12 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
         result |= {MOST_POPULAR + name: value for name, value in reference.items()}
         result |= _named_histogram("truth/degree_histogram", counts, counts)
     return result
+
+
+def most_popular_lists(evaluation_set: EvaluationSet, counts: np.ndarray, config: EvaluateConfig) -> np.ndarray:
+    """int32 [U,L], what most-popular recommends under the same filter: what a popularity index refers to."""
+    return protocols.rank_targets(protocols.most_popular_scorer(counts), evaluation_set, len(counts), full=False,
+                                  list_length=config.list_length, filter_seen=config.filter_seen).lists
 
 
 def check_settings(ks: Sequence[str], candidate_sets: Sequence[str]) -> list[int]:

@@ -218,4 +218,6 @@ def load_bundle(path: str) -> Bundle:
             titles is not None and len(titles) != len(item_ids)):
         sizes |= towers
         raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
-    return Bundle(folder, manifest, tower, index, item_ids, titles)
+    found = Bundle(folder, manifest, tower, index, item_ids, titles)
+    found.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
+    return found

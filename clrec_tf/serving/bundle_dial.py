@@ -18,6 +18,7 @@ class BundleDial:
       lowest, highest: of α.
       temperature: ρ.
       mean_log_count: see `dial.fresh_coordinate`.
+      source: what p̂ counts, "clicks" or "impressions".
       there: whether vectors have the coordinate; not in bundles of before the dial, which know α = 0 alone.
     """
     default: float = 0.0
@@ -26,15 +27,23 @@ class BundleDial:
     temperature: float = 1.0
     mean_log_count: float = 0.0
     there: bool = False
+    source: str = "clicks"
 
     @classmethod
     def of(cls, manifest: dict) -> "BundleDial":
-        """The dial that a manifest tells of."""
+        """The dial that a manifest tells of; `DataError` where it is damaged."""
         facts = manifest.get("dial")
         if facts is None:
             return cls()
-        return cls(float(manifest["popularity"]), float(facts["lowest"]), float(facts["highest"]),
-                   float(facts["temperature"]), float(facts["mean_log_count"]), True)
+        try:
+            found = cls(float(manifest["popularity"]), *(float(facts[name]) for name in (
+                "lowest", "highest", "temperature", "mean_log_count")), True, str(facts["source"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the manifest's `popularity` and `dial` are damaged ({error!r}): export again") from error
+        if not found.lowest <= found.default <= found.highest:
+            raise DataError(f"the manifest's popularity {found.default:g} is not from {found.lowest:g} to "
+                            f"{found.highest:g}, as its dial says: export again")
+        return found
 
     def checked(self, popularity: Optional[float], where: str) -> float:
         """α, or the default for None. `DataError` where it is no number or outside what is offered."""
@@ -50,6 +59,6 @@ class BundleDial:
                             f"{self.highest:g} (--popularity_range of its export): give a number in this range")
         return float(popularity)
 
-    def coordinate(self, clicks: float) -> float:
-        """Of an item with so many clicks."""
-        return fresh_coordinate(clicks, self.temperature, self.mean_log_count)
+    def coordinate(self, count: float) -> float:
+        """Of an item with so many clicks, or impressions where p̂ counts those."""
+        return fresh_coordinate(count, self.temperature, self.mean_log_count)

@@ -13,7 +13,10 @@ from clrec_tf.serving.user_requests import json_lines
 from clrec_tf.serving.user_requests import parse_item
 from clrec_tf.serving.user_requests import parse_request
 
-_FIELDS = ("id", "vector", "like", "title", "clicks")
+_COUNTS = ("clicks", "impressions")
+_FIELDS = ("id", "vector", "like", "title", *_COUNTS)
+_MOST_COUNTED = 2.0**63
+_SLACK = 1e-4
 _SMALLEST_NORM = 1e-6  # below which a vector has no direction worth the name
 
 
@@ -26,7 +29,7 @@ class Upserts:
       vectors: float32 [F,D], as the index holds them: with the dial's coordinate, if the bundle has a dial.
       titles: of each, or None where none is given.
       normalized: how many vectors of the file had to be normalized.
-      guessed: how many fresh items came without `clicks`, so that p̂ takes them for clicked by nobody.
+      guessed: how many fresh items came without a count, so that p̂ takes them for clicked, or shown, by nobody.
     """
     ids: np.ndarray
     vectors: np.ndarray
@@ -40,9 +43,9 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
 
     Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (withdrawn ones too), whose
     mean vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was withdrawn.
-    Vectors are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, the item's count,
-    of which the dial's p̂ is made: without it an item keeps the popularity that it has, and a fresh one has none. A vector
-    may also be d + 1 numbers, as `encode_items` gives them; the last one is the dial's coordinate then.
+    Vectors are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the
+    dial counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and a fresh one
+    has none. A vector may also be d + 1 numbers, as `encode_items` gives them; the last is the dial's coordinate then.
 
     Args:
       path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
@@ -113,21 +116,26 @@ class _Reader:
             vector, last = self._given(vector, where)
         else:
             vector, last = (self._own(item, place, where) if like is None else self._mean(like, where)), None
-        return item, self._with_popularity(vector, last, value.get("clicks"), place, where), title
+        return item, self._with_popularity(vector, last, value, place, where), title
 
-    def _with_popularity(self, vector, last, clicks, place, where):
-        """The vector [d] with the coordinate that the file gives, or its clicks, or that the item has."""
+    def _with_popularity(self, vector, last, value, place, where):
+        """The vector [d] with the coordinate that the file gives, or its count, or that the item has."""
         dial = self._bundle.dial
-        if clicks is not None:
-            if last is not None:
-                raise DataError(f"{where} has both clicks and a vector of {self._dimension + 1} numbers, whose last one "
-                                "is the popularity: give one of them")
-            if isinstance(clicks, bool) or not isinstance(clicks, (int, float)) or not 0 <= clicks < 2**63:
-                raise DataError(f"{where}: clicks {clicks!r} must be a number of at least 0")
+        for name in _COUNTS:
+            count = value.get(name)
+            if count is None:
+                continue
             if not dial.there:
-                raise DataError(f"{where} has clicks, but this bundle was exported before there was a dial: leave them "
+                raise DataError(f"{where} has {name}, but this bundle was exported before there was a dial: leave them "
                                 "out, or export again")
-            last = dial.coordinate(clicks)
+            if name != dial.source:
+                raise DataError(f"{where} has {name}, but the popularity of this bundle counts {dial.source}: give those")
+            if last is not None:
+                raise DataError(f"{where} has both {name} and a vector of {self._dimension + 1} numbers, whose last one "
+                                "is the popularity: give one of them")
+            if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < _MOST_COUNTED:
+                raise DataError(f"{where}: {name} {count!r} must be a number of at least 0")
+            last = dial.coordinate(count)
         if not dial.there:
             return vector
         if last is None and place >= 0:
@@ -135,6 +143,10 @@ class _Reader:
         if last is None:
             self.guessed += 1
             last = dial.coordinate(0)
+        least, most = dial.coordinate(0), dial.coordinate(_MOST_COUNTED)
+        if not least - _SLACK <= last <= most + _SLACK:
+            raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it is "
+                            f"from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
         return np.append(vector, last)
 
     def _ids(self, ids, where):

@@ -88,7 +88,9 @@ class Retriever:
 
     def plans(self, requests, options=None) -> list[_Plan]:
         """Looks up all ids of all users at once."""
-        options = [self.defaults] * len(requests) if options is None else [self._complete(one) for one in options]
+        options = [dataclasses.replace(self.defaults, popularity=request.popularity) for request in requests] if (
+            options is None) else options
+        options = [self._complete(one) for one in options]
         lists = [ids for request, one in zip(requests, options)
                  for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
         ids = self.bundle.id_array(list(itertools.chain.from_iterable(lists)))
@@ -112,9 +114,9 @@ class Retriever:
                 for row, (request, plan) in enumerate(zip(requests, plans))]
 
     def _complete(self, options):
-        if options.intents and options.popularity is not None:
-            return options
-        popularity = self.defaults.popularity if options.popularity is None else options.popularity
+        popularity = self.defaults.popularity
+        if options.popularity is not None:
+            popularity = self.bundle.dial.checked(options.popularity, "a request")
         return dataclasses.replace(options, intents=options.intents or self.intents, popularity=popularity)
 
     def _result(self, request, plan, users, row, best, scores, columns):

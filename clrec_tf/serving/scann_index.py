@@ -12,7 +12,6 @@ from clrec_tf.serving.nothing_found import nothing_found
 SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 _VECTORS_FILE = "dataset.npy"  # ScaNN's own copy, for the re-scoring
 _HEAD_FILE = "head.npy"
-_SAME = 1e-6  # part of a score that two computations of it may differ by
 
 
 class ScannIndex:
@@ -34,8 +33,8 @@ class ScannIndex:
         self._searcher, self.parameters, self.size, self.vectors = searcher, parameters, parameters["size"], vectors
         self._head = head
         self._head_vectors = np.ascontiguousarray(vectors[self._head])
-        self._in_head = np.zeros(self.size + 1, bool)  # the last place is that of "none", −1
-        self._in_head[self._head] = True
+        self._place_in_head = np.full(self.size + 1, -1, np.int32)  # the last is that of "none", −1
+        self._place_in_head[self._head] = np.arange(len(self._head))
 
     @property
     def live(self) -> np.ndarray:
@@ -79,18 +78,20 @@ class ScannIndex:
     def _add_head(self, vectors, positions, scores):
         """Puts the head's exact scores into results [N,n], in place."""
         of_head = vectors @ self._head_vectors.T
-        # What is worse than the n-th does not matter; ScaNN's own score of an item may differ from ours in its last bits.
-        worst = scores[:, -1:]
-        rows, columns = np.nonzero(of_head >= worst - _SAME * np.maximum(1, np.abs(worst)))
-        if not len(rows):
-            return
+        of_head[~np.any(vectors, axis=1)] = -np.inf  # an empty history is not searched for
+        # Those that the partition found keep their places, whatever it made of their scores.
+        rows, columns = np.nonzero(self._place_in_head[positions] >= 0)
+        places = self._place_in_head[positions[rows, columns]]
+        scores[rows, columns] = of_head[rows, places]
+        there = np.zeros(of_head.shape, bool)
+        there[rows, places] = True
+        # Of the others what is worse than the n-th does not matter.
+        rows, columns = np.nonzero((of_head > scores.min(axis=1, keepdims=True)) & ~there)
         counts = np.bincount(rows, minlength=len(vectors))
-        added, added_scores = nothing_found(len(vectors), counts.max())
+        added, added_scores = nothing_found(len(vectors), counts.max(initial=0))
         places = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
         added[rows, places], added_scores[rows, places] = self._head[columns], of_head[rows, columns]
-        # Those that the partition found too count once; all of them that are good enough are among the added.
-        kept = np.where(self._in_head[positions], -np.inf, scores)
-        both = np.concatenate([kept, added_scores], axis=1)
+        both = np.concatenate([scores, added_scores], axis=1)
         order = np.argsort(-both, axis=1, kind="stable")[:, :positions.shape[1]]
         positions[:] = np.take_along_axis(np.concatenate([positions, added], axis=1), order, axis=1)
         scores[:] = np.take_along_axis(both, order, axis=1)

@@ -25,7 +25,7 @@ from clrec_tf.serving.manifest import MODEL_FILE, NEEDS_FILE
 from clrec_tf.serving.recall import Demand, as_good_as
 from clrec_tf.serving.saved_model import UserTower
 from clrec_tf.serving.scann_index import SMALLEST_SCANN
-from clrec_tf.serving.scann_ops_index import OpsIndex, best_of_each, nearest, scann_ops, with_head
+from clrec_tf.serving.scann_ops_index import OpsIndex, among, best_of_each, nearest, scann_ops, with_head
 from clrec_tf.serving.tower_parts import TowerParts
 from clrec_tf.serving.tuning import cheapest, usual_head
 from clrec_tf.versions import versions
@@ -48,7 +48,7 @@ class ScannTower(UserTower):
         self.head_vectors = tf.Variable(index.head_vectors, trainable=False, name="head_vectors")
 
     def search(self, vectors, used, excluded, found):
-        """One search for all intents of all users. Takes B·K·(found+E)·E bytes to leave items out; see `UserTower`."""
+        """One search for all intents of all users, see `UserTower`."""
         users, intents = tf.shape(used)[0], tf.shape(used)[1]
         # What is to be left out is fetched too, and more: then enough remain, and the merge by maximum is exact.
         wanted = tf.minimum(found + tf.shape(excluded)[1], self.items.shape[0])
@@ -58,8 +58,7 @@ class ScannTower(UserTower):
         each = tf.shape(rows)[1]
         rows, scores = (tf.reshape(part, [users, intents * each]) for part in (rows, scores))
         columns = tf.repeat(tf.range(intents), each)[None] + tf.zeros_like(rows)
-        taken = tf.reduce_any(rows[:, :, None] == tf.cast(excluded, tf.int32)[:, None], axis=2) | (rows < 0)
-        counts = tf.repeat(used, each, axis=1) & ~taken
+        counts = tf.repeat(used, each, axis=1) & (rows >= 0) & ~among(rows, tf.cast(excluded, tf.int32))
         return best_of_each(tf.where(counts, scores, float("-inf")), rows, columns, found)
 
 

@@ -92,6 +92,13 @@ def with_head(rows, scores, queries, head, head_vectors):
             tf.concat([scores, tf.where(empty, float("-inf"), of_head)], axis=1))
 
 
+def among(rows, excluded):
+    """Whether each of rows int32 [B,N] is one of the same user's `excluded` int32 [B,E], E may be 0: bool [B,N]."""
+    ascending = tf.sort(tf.pad(excluded, [[0, 0], [0, 1]], constant_values=-1), axis=1)
+    places = tf.minimum(tf.searchsorted(ascending, rows), tf.shape(ascending)[1] - 1)
+    return tf.gather(ascending, places, batch_dims=1) == rows
+
+
 def best_of_each(scores, rows, columns, found):
     """The highest score of each row, then the `found` rows of highest score, among equals the lowest.
 

@@ -1,11 +1,12 @@
 """Recall of what a bundle serves, seen items left out and several intents merged: what an index alone does not tell."""
 import numpy as np
 
+from clrec_tf.errors import DataError
 from clrec_tf.serving.bundle import Bundle
 from clrec_tf.serving.held_out import HeldOutUsers
 from clrec_tf.serving.retrieval import Retriever
 from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.recall import Demand, as_good_as
+from clrec_tf.serving.recall import KS, Demand, as_good_as
 from clrec_tf.serving.user_requests import UserRequest
 
 USERS = 200  # at most
@@ -15,36 +16,41 @@ def recalls_through(bundle: Bundle, held_out: HeldOutUsers, demand: Demand) -> d
     """{"recalls_exclude_seen": {"α": {"k": recall}}}: the share of the k best unseen live items that users are given.
 
     The best are those by the vectors of the bundle itself and NumPy; of equal scores at rank k any will do.
+
+    Raises:
+      DataError: a recall is below the target of the demand.
     """
     retriever = Retriever(bundle)
     requests = _requests(held_out)[:USERS]
-    items, live = bundle.item_vectors(), bundle.live
-    recalls = {}
+    items, live, recalls = bundle.item_vectors(), bundle.live, {}
+    ks = [k for k in demand.ks if k <= KS[-1]]
     for popularity in demand.popularities:
-        by_k = recalls[f"{popularity:g}"] = {}
-        # Users with their vectors and what they may be given, once for all k.
-        option = SearchOptions(1, exclude_seen=True, popularity=popularity)
-        plans = retriever.plans(requests, [option] * len(requests))
+        options = {k: [SearchOptions(k, exclude_seen=True, popularity=popularity, titles=False)] * len(requests)
+                   for k in ks}
+        plans = retriever.plans(requests, options[ks[0]])
         users = retriever.encode(requests, plans)
-        for k in (k for k in demand.ks if k <= 200):
-            option = SearchOptions(k, exclude_seen=True, popularity=popularity, titles=False)
-            found, _ = retriever(requests, [option] * len(requests))
-            shares = [_share(found[row].ids, bundle, items, live, users.vectors[row], plans[row].banned, k)
-                      for row in range(len(requests))]
-            by_k[str(k)] = float(np.mean(shares))
+        given = {k: retriever(requests, options[k])[0] for k in ks}
+        shares = {k: [] for k in ks}
+        for row, plan in enumerate(plans):
+            scores = np.where(live, (users.vectors[row] @ items.T).max(axis=0), -np.inf)
+            scores[plan.banned] = -np.inf
+            best = -np.sort(-scores[np.argpartition(-scores, min(ks[-1], len(scores)) - 1)[:ks[-1]]])
+            best = best[np.isfinite(best)]
+            for k in ks:
+                wanted = min(k, len(best))
+                ids = bundle.positions(bundle.id_array(given[k][row].ids))
+                shares[k].append(np.count_nonzero(as_good_as(scores[ids], best[wanted - 1])) / wanted if wanted else 1.0)
+        recalls[f"{popularity:g}"] = {str(k): _gated(shares[k], k, popularity, demand.target_recall) for k in ks}
     return {"recalls_exclude_seen": recalls}
 
 
-def _share(ids, bundle, items, live, vectors, banned, k):
-    scores = np.where(live, (vectors @ items.T).max(axis=0), -np.inf)
-    scores[banned] = -np.inf
-    candidates = np.count_nonzero(np.isfinite(scores))
-    if not candidates:
-        return 1.0
-    wanted = min(k, candidates)
-    bound = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
-    given = bundle.positions(bundle.id_array(ids))
-    return np.count_nonzero(as_good_as(scores[given], bound)) / wanted
+def _gated(shares, k, popularity, target_recall) -> float:
+    """The mean; few users are asked, so that only what two standard errors do not explain is refused."""
+    recall, error = float(np.mean(shares)), float(np.std(shares) / np.sqrt(len(shares)))
+    if recall < target_recall - 2 * error:
+        raise DataError(f"without the items seen recall@{k} is {recall:.4f} ± {error:.4f} at popularity {popularity:g}, "
+                        f"--target_recall={target_recall} is asked: ask for less, or export with --index=exact")
+    return recall
 
 
 def _requests(held_out):

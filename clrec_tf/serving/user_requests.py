@@ -10,7 +10,7 @@ from clrec_tf.data.times import LATEST_SECOND
 from clrec_tf.errors import DataError
 
 MAX_CLICKS = 100_000  # of one history; more is taken for a mistake
-_FIELDS = ("user_id", "history", "timestamps", "request_time", "dwell")
+_FIELDS = ("user_id", "history", "timestamps", "request_time", "dwell", "popularity")
 _PARQUET_ROWS = 65_536
 
 
@@ -24,12 +24,14 @@ class UserRequest:
       timestamps: seconds of each click, ≤ 0 for unknown, or None.
       request_time: seconds, or None.
       dwell: seconds that the user stayed at each click, < 0 for unknown, or None.
+      popularity: α of the dial, or None for that of the command.
     """
     user_id: Optional[Union[int, str]]
     history: list
     timestamps: Optional[list[int]] = None
     request_time: Optional[int] = None
     dwell: Optional[list[int]] = None
+    popularity: Optional[float] = None
 
 
 def parse_request(value, id_type: str, where: str) -> UserRequest:
@@ -62,7 +64,10 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
     timestamps = _seconds(value, "timestamps", "time stamp", 0, where)
     dwell = _seconds(value, "dwell", "dwell time", -1, where)
     check_times(timestamps, request_time, dwell, where)
-    return UserRequest(user_id, history, timestamps, request_time, dwell)
+    popularity = value.get("popularity")
+    if popularity is not None and (isinstance(popularity, bool) or not isinstance(popularity, (int, float))):
+        raise DataError(f"{where}: popularity {popularity!r} must be a number")
+    return UserRequest(user_id, history, timestamps, request_time, dwell, popularity)
 
 
 def check_times(timestamps: Optional[list[int]], request_time: Optional[int], dwell: Optional[list[int]], where: str

@@ -8,6 +8,7 @@ from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 AUTO = "auto"
+MOST = 5  # at which nothing but popularity counts any more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,11 @@ class DialConfig(Section):
         """The values of --popularity, or None where it is auto."""
         if self.popularity == (AUTO,):
             return None
-        return [_number("popularity", text, ", or auto") for text in self.popularity] or _empty("popularity")
+        values = [_number("popularity", text, ", or auto") for text in self.popularity] or _empty("popularity")
+        if len(set(values)) < len(values):
+            raise UserError(f"--popularity={','.join(self.popularity)} names a value twice (six digits count): give "
+                            "each once")
+        return values
 
     def check(self) -> None:
         """`UserError` where a value is outside the range; of retrieve and serve the bundle's range counts instead."""
@@ -59,9 +64,9 @@ class DialConfig(Section):
     def range(self) -> tuple[float, float]:
         """Least and largest α."""
         bounds = [_number("popularity_range", text) for text in self.popularity_range]
-        if len(bounds) != 2 or bounds[0] > bounds[1] or not bounds[0] <= 0 <= bounds[1]:
+        if len(bounds) != 2 or not -MOST <= bounds[0] <= 0 <= bounds[1] <= MOST:
             raise UserError(f"--popularity_range={','.join(self.popularity_range)}: give the least and the largest "
-                            "value, 0 among them, such as -0.25,1.25")
+                            f"value, 0 among them and none beyond {MOST}, such as -0.25,1.25")
         return bounds[0], bounds[1]
 
 
@@ -72,7 +77,7 @@ def _number(flag, text, further=""):
         value = math.nan
     if not math.isfinite(value):
         raise UserError(f"--{flag}={text} is no number: give numbers such as 0.5{further}")
-    return value
+    return float(f"{value:g}") + 0.0  # as metrics are named by it, and never −0
 
 
 def _empty(flag):

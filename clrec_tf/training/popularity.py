@@ -1,19 +1,71 @@
-"""The counts of which a trained model's dial is made: of what its queue held."""
+"""The dial of a trained model: of what its p̂ is counted, and the popularity that validation users choose."""
+import dataclasses
+from typing import Optional
+
+from absl import logging
 import numpy as np
 
-from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.config import Config
+from clrec_tf.errors import DataError
+from clrec_tf.evaluation import curve
+from clrec_tf.evaluation.dial import item_coordinate
+from clrec_tf.evaluation.encode import Encoder
+from clrec_tf.evaluation.examples import Catalogue, read_evaluation_set
 from clrec_tf.training.objectives import read_exposures
 from clrec_tf.training.restore import Trained
 
 
-def dial_counts(trained: Trained, catalogue: Catalogue, data_dir: str) -> tuple[np.ndarray, str]:
-    """(int [V] by item, what was counted): impressions where the queue was fed with them, else training clicks.
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """Of what p̂ is made.
+
+    Attributes:
+      counts: int [V], by item.
+      source: "clicks" or "impressions".
+      coordinate: float32 [V], see `dial.item_coordinate`.
+    """
+    counts: np.ndarray
+    source: str
+    coordinate: np.ndarray
+
+
+def counted(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted:
+    """Counts what the model's optimum is divided by: impressions where its queue, or the first stage of ipw, was fed with
+    them, else training clicks.
 
     Raises:
       UserError: impressions that --data_dir does not hold.
     """
-    if trained.run_config.get("loss", {}).get("negatives") != "impressions":
-        return catalogue.counts, "clicks"
-    shown = np.array(read_exposures(data_dir, trained.manifest, "a model of --negatives=impressions")[:, 1])
-    # Hash buckets, which come behind the items, are not retrieved.
-    return np.bincount(shown, minlength=len(catalogue.counts) + 1)[1:len(catalogue.counts) + 1], "impressions"
+    loss, counts, source = trained.run_config.get("loss", {}), catalogue.counts, "clicks"
+    if loss.get("negatives") == "impressions" or (
+            loss.get("loss") == "ipw" and loss.get("propensity_data") == "impressions"):
+        shown = np.array(read_exposures(data_dir, trained.manifest, "a model trained with impressions")[:, 1])
+        # Hash buckets, which come behind the items, are not retrieved.
+        counts, source = np.bincount(shown, minlength=len(counts) + 1)[1:len(counts) + 1], "impressions"
+    return Counted(counts, source, item_coordinate(counts, trained.model.temperature))
+
+
+def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items: np.ndarray, catalogue: Catalogue,
+                      of: Counted, intents: int) -> Optional[curve.Choice]:
+    """What validation users choose by --popularity_metric; None, with a warning, where the data set has none.
+
+    Args:
+      config, trained: of the command.
+      encoder: of the model.
+      items: [V,d], ready to be compared.
+      catalogue: of the data.
+      of: what p̂ is made of.
+      intents: K, the heaviest of each user that are searched when served.
+    """
+    data_dir, count = config.paths.data_dir, len(catalogue.counts)
+    try:
+        users = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest, curve.users_to_choose_on(count),
+                                    config.paths.seed)
+    except DataError as error:
+        if trained.manifest.records("valid") and "no user to evaluate" not in str(error):
+            raise
+        logging.warning("%s has no validation users to choose --popularity on: it is 0, as trained, unless another is "
+                        "given", data_dir)
+        return None
+    return curve.choose(encoder.user_intents(users, intents)[0], items, of.coordinate, users, catalogue.counts,
+                        config.evaluate, config.dial, config.paths.seed)

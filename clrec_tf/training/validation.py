@@ -8,7 +8,7 @@ import numpy as np
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
-from clrec_tf.evaluation.curve import RANKING_METRIC
+from clrec_tf.evaluation.curve import ranking_metric
 from clrec_tf.evaluation.encode import Encoder
 from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.evaluation.examples import read_evaluation_set
@@ -16,7 +16,7 @@ from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.report import evaluate_vectors
 
 AUC = "auc"
-_METRIC = re.compile(RANKING_METRIC + r"|auc/(?:coin_flip|paired)(?:_rebiased)?")
+_AUC_METRIC = re.compile(r"auc/(?:coin_flip|paired)(?:_rebiased)?")
 
 
 class Validator:
@@ -55,11 +55,11 @@ class Validator:
 
 def metric_parts(name: str) -> tuple[str, str]:
     """Cut-off and candidate set of --validation_metric, or `AUC` for the latter; `UserError` where it names none."""
-    match = _METRIC.fullmatch(name)
-    if not match or match[1] and int(match[1]) < 1:
-        raise UserError(f"--validation_metric={name}: must be hr@K, ndcg@K, recall@K or mrr, then /full, /pop100 or "
-                        "/uniform100, such as hr@10/full; or auc/paired, auc/coin_flip, or these with _rebiased")
-    return match[1] or "10", match[2] or AUC
+    parts = ranking_metric(name)
+    if parts is None and not _AUC_METRIC.fullmatch(name):
+        raise UserError(f"--validation_metric={name}: must be hr@K, ndcg@K or mrr, then /full, /pop100 or /uniform100, "
+                        "or recall@K/full, such as hr@10/full; or auc/paired, auc/coin_flip, or these with _rebiased")
+    return parts or ("10", AUC)
 
 
 def validation_steps(epoch_ends: list[int], every: float) -> list[int]:
