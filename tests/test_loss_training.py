@@ -258,15 +258,15 @@ def test_without_candidate_features_from_training_to_retrieval(data_dir, tmp_pat
     folder = export(settings)
     bundle = load_bundle(folder)
     order = bundle.positions(catalogue.original_ids)
-    np.testing.assert_allclose(bundle.item_vectors()[order], table / np.linalg.norm(table, axis=1, keepdims=True),
+    np.testing.assert_allclose(bundle.item_vectors()[order][:, :-1], table / np.linalg.norm(table, axis=1, keepdims=True),
                                atol=1e-6)
     width = max(map(len, histories))
     ids = np.full((len(histories), width), -1, np.int64)
     for row, history in zip(ids, histories):
         row[:len(history)] = catalogue.original_ids[history - 1]
-    np.testing.assert_allclose(bundle.user_intents(ids).vectors[:, 0], vectors, atol=1e-5)
+    np.testing.assert_allclose(bundle.user_intents(ids).vectors[:, 0, :-1], vectors, atol=1e-5)
     found = bundle.tower.signatures["retrieve"](
-        history=tf.constant(ids), k=tf.fill([len(ids)], 10), exclude=tf.constant(ids[:, :2]))
+        history=tf.constant(ids), popularity=tf.zeros([len(ids)]), k=tf.fill([len(ids)], 10), exclude=tf.constant(ids[:, :2]))
     for row, history in enumerate(ids):
         left = scores[row].copy()
         left[np.isin(catalogue.original_ids, history[:2])] = -np.inf
@@ -274,7 +274,7 @@ def test_without_candidate_features_from_training_to_retrieval(data_dir, tmp_pat
         assert found["ids"].numpy()[row].tolist() == catalogue.original_ids[best].tolist()
         np.testing.assert_allclose(found["scores"].numpy()[row], left[best], atol=1e-5)
     # The index of the bundle searches the same vectors.
-    places = np.asarray(bundle.index.search(vectors, 3)[0])
+    places = np.asarray(bundle.index.search(np.pad(vectors, [(0, 0), (0, 1)]), 3)[0])
     np.testing.assert_array_equal(bundle.item_ids[places], catalogue.original_ids[np.argsort(-scores, axis=1)[:, :3]])
 
     hits = []

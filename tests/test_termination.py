@@ -54,5 +54,6 @@ def test_a_command_ends_and_tidies_up(tmp_path, init):
 
 def test_a_long_operation_does_not_keep_a_command_alive():
     process = started(sys.executable, "-c", DEAF)
+    time.sleep(1)  # until it is inside the operation: before, the exception would end it
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 75

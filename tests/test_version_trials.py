@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from clrec_tf import retrieve, serve
+from clrec_tf import json_files, retrieve, serve
 from clrec_tf.errors import DataError
 from clrec_tf.service import trial
 from clrec_tf.service.app import version_states
@@ -156,10 +156,11 @@ def test_a_version_that_finds_less_than_its_manifest_says_does_not_take_over(tmp
     def narrow(path):
         with open(path, encoding="utf-8") as file:
             facts = json.load(file)
-        facts["parameters"] |= dict(leaves_to_search=1, reorder=1)
+        facts["parameters"]["effort"] = [[1000, 1, 5]]
         with open(path, "w", encoding="utf-8") as file:
             json.dump(facts, file)
     rewritten(sound, "index/index.json", narrow)
+    rewritten(sound, "index/head.npy", lambda path: np.save(path, np.zeros(0, np.int64)))  # else it scores all 60 items
     with pytest.raises(DataError, match=r"recall@5 = 0\.\d+, its manifest says [01]\.\d+"):
         trial.try_out(engine_of(load_bundle(sound)))
 
@@ -176,7 +177,7 @@ def test_sound_versions_pass_with_few_queries_too(kind, monkeypatch):
 def test_the_exact_search_of_the_trial_is_exact(monkeypatch):
     monkeypatch.setattr(trial, "_BLOCK", 7)
     bundle, rng = exported.loaded("int"), np.random.default_rng(3)
-    items, queries = np.arange(3, 55, 2), rng.normal(size=(6, 8)).astype(np.float32)
+    items, queries = np.arange(3, 55, 2), rng.normal(size=(6, 9)).astype(np.float32)
     expected = np.sort(queries @ bundle.item_vectors(items).T, axis=1)[:, -5:]
     np.testing.assert_allclose(trial._best_scores(bundle, items, queries, 5), expected, rtol=1e-6)
 
@@ -184,11 +185,11 @@ def test_the_exact_search_of_the_trial_is_exact(monkeypatch):
 def test_a_version_without_what_it_could_be_tried_on_is_served(models, tmp_path, caplog):
     publish(models[0], tmp_path, 1)
     manifest = tmp_path / "1" / "manifest.json"
-    facts = json.loads(manifest.read_text())
+    facts = json_files.unsealed(json.loads(manifest.read_text()))
     for name in ("index/queries.npy", "assets.extra/tf_serving_warmup_requests"):
         (tmp_path / "1" / name).unlink()
         del facts["files"][name]
-    manifest.write_text(json.dumps(facts))
+    manifest.write_text(json.dumps(json_files.sealed(facts)))
     assert started(tmp_path).engine.version == 1
     assert caplog.text.count("is served without that try") == 2
 

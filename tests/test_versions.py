@@ -80,11 +80,11 @@ def rewritten(folder, name, write):
     write(path)
     manifest = os.path.join(folder, "manifest.json")
     with open(manifest, encoding="utf-8") as file:
-        facts = json.load(file)
+        facts = json_files.unsealed(json.load(file))
     with open(path, "rb") as file:
         facts["files"][name] = dict(bytes=os.path.getsize(path), sha256=hashlib.file_digest(file, "sha256").hexdigest())
     with open(manifest, "w", encoding="utf-8") as file:
-        json.dump(facts, file)
+        json.dump(json_files.sealed(facts), file)
 
 
 DAMAGE = {"corrupt": "variables.data-00000-of-00001 differs from the manifest", "half": "manifest.json is damaged",

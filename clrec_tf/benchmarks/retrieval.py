@@ -1,10 +1,11 @@
 """Nearest items: exact search, our ScaNN index, the same with an update on top, and faiss where it is installed.
 
-Vectors are generated (see `clustered_vectors`). ScaNN is tuned to --target_recall on other users than those measured,
-and faiss to the recall that ScaNN reached. `dial` is a ScaNN index as bundles have it, with the coordinate of the dial and
-the head, tuned for every popularity and number of results that is offered; it is measured at its bounds and between. Calls take turns in one process, so that what else the machine does meets
-all of them alike. One query is answered by one thread of ScaNN's and faiss', a batch by one of ScaNN's, all of faiss'
-and all of TensorFlow's, which exact search uses for single queries too; `cpu_ms` says what a call took of all cores.
+Vectors are generated (see `clustered_vectors`). ScaNN is tuned to --target_recall on other users than those measured, and
+faiss to the recall that ScaNN reached. `dial_at_A` is a ScaNN index as bundles have it, with the coordinate of the dial
+and the head, tuned for every popularity and number of results that is offered, and searched at popularity A. Calls take
+turns in one process, so that what else the machine does meets all of them alike. One query is answered by one thread of
+ScaNN's and faiss', a batch by one of ScaNN's, all of faiss' and all of TensorFlow's, which exact search uses for single
+queries too; `cpu_ms` says what a call took of all cores.
 """
 import os
 import time
@@ -40,7 +41,7 @@ def run(config: Config) -> dict:
 
     Returns:
       `figures`, if 10⁶ items were measured: ScaNN's recall@200 and its median ms for one query; `ratios` of medians
-      over ScaNN's, single queries, `dial_at_A` being the dial's index at popularity A; and by number of items, of each contender: `recall_at_200`; by queries per call
+      over ScaNN's, single queries; and by number of items, of each contender: `recall_at_200`; by queries per call
       `p50_ms`, `p99_ms` and `cpu_ms`, mean; `build_s`; and what it was set to.
     """
     items = config.benchmark.benchmark_items

@@ -1,9 +1,9 @@
 """Item files that are one JSON object: {id: {feature: value or list}} or {id: [values]}."""
-import json
 from typing import Optional, Sequence
 
 import polars as pl
 
+from clrec_tf import json_files
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import contents
 from clrec_tf.data import file_sets
@@ -38,8 +38,11 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
     """
     try:
         with contents.readable(path), tables.open_text(path, settings.encoding) as file:
-            pairs = json.load(file, object_pairs_hook=list)  # a dict would swallow an id that stands twice
-    except json.JSONDecodeError as error:
+            # Pairs, since a dict would swallow an id that stands twice.
+            pairs = json_files.parse(file.read(), object_pairs_hook=list)
+    except ValueError as error:
+        if isinstance(error, UnicodeError):
+            raise
         raise DataError(f"{path} is not JSON ({error}): restore or correct the file") from error
     if not (isinstance(pairs, list) and pairs and all(isinstance(pair, tuple) for pair in pairs)):
         raise DataError(f"{path} is not an object of item ids: give {{id: {{feature: value}}}} or {{id: [values]}}")

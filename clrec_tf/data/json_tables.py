@@ -3,6 +3,7 @@ import json
 
 import polars as pl
 
+from clrec_tf import json_files
 from clrec_tf.data import contents
 from clrec_tf.data.contents import Content
 from clrec_tf.data.texts import Text
@@ -30,7 +31,7 @@ def as_lines(text: Text) -> Text:
         return text
     with contents.readable(text.path), text.content.view() as view:
         try:
-            rows = json.loads(bytes(view))
+            rows = json_files.parse(bytes(view))
         except ValueError as error:
             raise DataError(f"{text.path} is not JSON ({error}): restore or correct the file") from error
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()

@@ -25,7 +25,7 @@ from clrec_tf.evaluation.report import evaluate_scorer
 from clrec_tf.exposure_world import write_world
 from clrec_tf.prepare import prepare
 from clrec_tf.train import train
-from clrec_tf.training.popularity import dial_counts
+from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 
 CLREC, SOFTMAX, ORACLE, POPULAR = "clrec", "sampled_softmax", "oracle", "most_popular"
@@ -150,10 +150,11 @@ def against_truth(config: Config) -> dict[str, dict]:
     for name, scorer in scorers.items():
         result[name] = _figures(scorer, judge, users, catalogue.counts, config)
     temperature = trained.model.temperature
-    clicks, _ = dial_counts(trained, catalogue, data_dir)
-    items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows), dial.item_coordinate(clicks, temperature))
+    items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows),
+                                 counted(trained, catalogue, data_dir).coordinate)
+    plain = dial.with_coordinate(encoder.user_vectors(users), 0.0)
     for alpha in DIALLED:
-        scorer = protocols.vector_scorer(dial.with_coordinate(encoder.user_vectors(users), alpha), items)
+        scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items)
         result["model"] |= {dial.name(figure, alpha): value for figure, value in
                             _figures(scorer, judge, users, catalogue.counts, config).items() if "histogram" not in figure}
     result["model"]["kl_oracle"] = judge.divergence(lambda start, stop: cosines(start, stop) / temperature)
