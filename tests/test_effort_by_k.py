@@ -86,13 +86,22 @@ def test_without_the_head_popular_items_are_missed(world):
 
 
 def test_the_table_of_efforts():
-    parameters = dict(size=5000, leaves=70) | efforts.table([(10, 5, 200), (1, 7, 150), (100, 6, 900)])
-    assert parameters["effort"] == [[1, 7, 150], [10, 7, 200], [100, 7, 900]]  # none searches less than a smaller k
-    assert efforts.at(parameters, 1) == (7, 150) and efforts.at(parameters, 2) == efforts.at(parameters, 10) == (7, 200)
-    assert efforts.at(parameters, 11) == (7, 900)
-    assert efforts.at(parameters, 101) == (70, 3232) and efforts.at(parameters, 4000) == (70, 5000)
+    parameters = dict(size=5000, leaves=70) | efforts.table([(10, 5, 200), (1, 7, 150), (100, 16, 920)])
+    assert parameters["effort"] == [[1, 7, 150], [10, 7, 200], [100, 16, 920]]  # none searches less than a smaller k
+    assert efforts.at(parameters, 1) == (7, 150) and efforts.at(parameters, 10) == (7, 200)
+    assert efforts.at(parameters, 4) == (7, 167)  # a third of the way from 150 to 200, rounded up
+    assert efforts.at(parameters, 20) == (8, 280) and efforts.at(parameters, 100) == (16, 920)
+    assert efforts.at(parameters, 150) == (24, 1380)  # in proportion
+    assert efforts.at(parameters, 201) == (70, 5000) and efforts.at(parameters, 110) == (18, 1012)
     older = dict(size=5000, leaves=70, leaves_to_search=3, reorder=4)  # candidates per result, but for at least 50
     assert efforts.at(older, 1) == (3, 200) and efforts.at(older, 100) == (3, 400)
+    several = dict(size=5000, leaves=70) | efforts.tables({0.0: [(1, 9, 150), (10, 9, 200)], 1.0: [(1, 3, 90), (10, 4, 300)],
+                                                           1.5: [(1, 2, 90), (10, 2, 90)]})
+    assert several["effort"] == [[1, 9, 150], [10, 9, 300]]
+    for bounds, expected in ((None, (9, 300)), ((0.0, 0.0), (9, 200)), ((1.0, 1.0), (4, 300)), ((1.5, 1.5), (2, 90)),
+                             ((0.3, 0.3), (9, 300)), ((1.2, 1.2), (4, 300)), ((0.0, 1.5), (9, 300)), ((-3.0, -2.0), (9, 200)),
+                             ((7.0, 9.0), (2, 90))):
+        assert efforts.at(several, 10, bounds) == expected, bounds
 
 
 def test_the_head_is_what_has_the_highest_last_coordinate():
@@ -112,6 +121,7 @@ def test_what_the_partition_found_is_never_lost_to_the_head():
     items, users = rng.standard_normal((30, 5)).astype(np.float32), rng.standard_normal((50, 5)).astype(np.float32)
     users[7] = 0
     index = ScannIndex(Searcher(), dict(size=30, leaves=5) | efforts.uniform(5, 4), items, np.arange(4))
+    users[:, -1] = np.abs(users[:, -1])  # popularity is put back
     for k in (1, 3, 30, 40):
         positions, scores = index.search(users, k)
         for row in range(50):
@@ -122,9 +132,9 @@ def test_what_the_partition_found_is_never_lost_to_the_head():
 
 
 def test_the_graph_has_the_same_efforts_and_the_same_head():
-    parameters = dict(size=5000, leaves=70) | efforts.table([(1, 5, 150), (10, 5, 200), (100, 6, 900)])
+    parameters = dict(size=5000, leaves=70) | efforts.table([(1, 5, 150), (10, 5, 200), (100, 16, 920)])
     for facts in (parameters, dict(size=5000, leaves=70, **efforts.uniform(3, 4))):
-        for k in (1, 2, 10, 11, 100, 101, 4000):
+        for k in (1, 2, 4, 10, 11, 20, 100, 110, 150, 200, 201, 4000):
             assert tuple(int(part) for part in scann_ops_index._effort(facts, tf.constant(k))) == efforts.at(facts, k)
     rows, scores = tf.constant([[3, 1], [0, 1]]), tf.constant([[.9, .2], [0.0, 0.0]])
     queries, head = tf.constant([[1.0, 0.0], [0.0, 0.0]]), tf.constant([2, 3])

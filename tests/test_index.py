@@ -66,7 +66,8 @@ def test_the_lowest_effort_that_suffices_is_found_with_few_measurements(clustere
         again = tuning.cheapest(scann_index, items, users[:100], demand(50, 0.95))
     assert again.parameters == scann_index.parameters and 1 <= len(caplog.records) <= 4  # of 15
     steps = [(max(1, round(share * 158)), 50 * reorder) for share, reorder in tuning._EFFORTS]
-    [(k, *effort)] = again.parameters["effort"]
+    [[_, [(k, *effort)]]] = again.parameters["effort_at"]
+    assert again.parameters["effort"] == [[k, *effort]]
     place = steps.index(tuple(effort))
     truth = exact(items, users[:100], 50)
     for effort, enough in ((steps[place], True), (steps[place - 1], False)):

@@ -60,7 +60,9 @@ class ScannIndex:
         """See the module. A user short of k items in the leaves searched is searched again in all leaves."""
         positions, scores = nothing_found(len(vectors), k)
         found, leaves = min(k, self.size), self.parameters["leaves"]
-        few, reorder = efforts.at(self.parameters, found)
+        turned = vectors[:, -1]
+        bounds = (float(turned.min()), float(turned.max())) if len(self._head) and len(vectors) else None
+        few, reorder = efforts.at(self.parameters, found, bounds)
         rows = np.arange(len(vectors))
         for leaves_to_search in (few, leaves):
             if len(rows):
@@ -69,8 +71,14 @@ class ScannIndex:
                 positions[rows, :found] = np.where(missing, -1, near.astype(np.int64))
                 scores[rows, :found] = np.where(missing, -np.inf, near_scores)
                 rows = rows[missing.any(axis=1)]
-        if len(self._head):
-            self._add_head(vectors, positions[:, :found], scores[:, :found])
+        # Where popularity is not put back, popular items are as near to the centres of the partition as others.
+        if bounds and bounds[1] > 0:
+            rows = np.flatnonzero(turned > 0)
+            everybody = len(rows) == len(vectors)
+            near, near_scores = (part[:, :found] if everybody else part[rows, :found] for part in (positions, scores))
+            self._add_head(vectors if everybody else vectors[rows], near, near_scores)
+            if not everybody:
+                positions[rows, :found], scores[rows, :found] = near, near_scores
         empty = ~np.any(vectors, axis=1)
         positions[empty, :found], scores[empty, :found] = np.arange(found), 0
         return positions, scores
@@ -78,7 +86,6 @@ class ScannIndex:
     def _add_head(self, vectors, positions, scores):
         """Puts the head's exact scores into results [N,n], in place."""
         of_head = vectors @ self._head_vectors.T
-        of_head[~np.any(vectors, axis=1)] = -np.inf  # an empty history is not searched for
         # Those that the partition found keep their places, whatever it made of their scores.
         rows, columns = np.nonzero(self._place_in_head[positions] >= 0)
         places = self._place_in_head[positions[rows, columns]]

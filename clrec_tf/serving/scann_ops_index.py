@@ -61,18 +61,26 @@ def nearest(searcher, queries, wanted, parameters):
 
 
 def _effort(parameters, wanted):
-    """`efforts.at` inside a graph: (leaves to search, candidates re-scored) for `wanted` results, scalars."""
+    """`efforts.at` inside a graph, for any popularity: (leaves to search, candidates re-scored) for `wanted` results."""
     # ScaNN cuts the result to the number re-scored, without a word.
     size, leaves = parameters["size"], parameters["leaves"]
     if "effort" not in parameters:
         per_result = parameters["reorder"]
         return (tf.constant(parameters["leaves_to_search"]),
                 tf.minimum(per_result * tf.maximum(wanted, efforts.SMALLEST), size))
-    ks, few, reorder = (tf.constant(column) for column in zip(*parameters["effort"]))
-    row = tf.minimum(tf.searchsorted(ks, wanted[None])[0], len(parameters["effort"]) - 1)
-    inside = wanted <= ks[-1]
-    return (tf.where(inside, few[row], leaves),
-            tf.minimum(tf.where(inside, tf.maximum(reorder[row], wanted), efforts.BEYOND * wanted), size))
+    columns = [tf.constant(column, tf.float64) for column in zip(*parameters["effort"])]
+    k = tf.cast(wanted, tf.float64)
+    after = tf.minimum(tf.searchsorted(columns[0], k[None])[0], len(parameters["effort"]) - 1)
+    before = tf.maximum(after - 1, 0)
+    low, high = columns[0][before], columns[0][after]
+    share = tf.where(high > low, (k - low) / tf.maximum(high - low, 1), 1.0)
+    continued, last = k > columns[0][-1], columns[0][-1]
+    few, reorder = (tf.cast(tf.math.ceil(tf.where(continued, column[-1] * k / last, tf.where(
+        k <= columns[0][0], column[0], column[before] + share * (column[after] - column[before])))), tf.int32)
+                    for column in columns[1:])
+    far = k > efforts.GROWTH * last
+    return (tf.minimum(tf.where(far, leaves, few), leaves),
+            tf.minimum(tf.maximum(tf.where(far, efforts.BEYOND * wanted, reorder), wanted), size))
 
 
 def with_head(rows, scores, queries, head, head_vectors):

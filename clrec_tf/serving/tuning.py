@@ -68,16 +68,20 @@ def cheapest(index, vectors: np.ndarray, queries: np.ndarray, demand: Demand):
       vectors, queries: see `build_index`.
       demand: see there.
     """
-    turned = demand.queries(queries)
-    best = {value: best_scores(vectors, users, demand.ks[-1]) for value, users in turned.items()}
-    rows, guess = [], len(_EFFORTS) // 2
-    for k in demand.ks:
-        enough = lambda step, k=k: _enough(index, step, vectors, turned, best, k, demand.target_recall)
-        guess = _lowest(enough, len(_EFFORTS), guess)
-        if guess is None:
-            _out_of_reach(index, vectors, turned, best, k, demand.target_recall)
-        rows.append((k, *_effort(index, guess, k)))
-    return index.tuned(efforts.table(rows))
+    by_popularity, guess = {}, len(_EFFORTS) // 2
+    for popularity, users in demand.queries(queries).items():
+        best, rows = best_scores(vectors, users, demand.ks[-1]), []
+        for k in demand.ks:
+            worst = best[:, k - 1]
+            enough = lambda step, users=users, k=k, worst=worst, popularity=popularity: _enough(
+                index, step, vectors, users, worst, k, popularity, demand.target_recall)
+            step = _lowest(enough, len(_EFFORTS), guess)
+            if step is None:
+                _out_of_reach(index, vectors, users, worst, k, popularity, demand)
+            guess = step
+            rows.append((k, *_effort(index, step, k)))
+        by_popularity[popularity] = rows
+    return index.tuned(efforts.tables(by_popularity))
 
 
 def _lowest(enough, count, guess):
@@ -105,25 +109,20 @@ def _effort(index, step, k):
     return max(1, round(share * leaves)), min(size, efforts.candidates(per_result, k))
 
 
-def _enough(index, step, vectors, turned, best, k, target_recall):
+def _enough(index, step, vectors, users, worst, k, popularity, target_recall):
     tried = index.tuned(efforts.table([(k, *_effort(index, step, k))]))
-    for popularity, users in turned.items():
-        recalls = recall_of_each(tried, vectors, users, k, worst=best[popularity][:, k - 1])
-        recall, error = float(recalls.mean()), float(recalls.std() / math.sqrt(len(recalls)))
-        leaves, reorder = efforts.at(tried.parameters, k)
-        logging.info("ScaNN, %d of %d leaves, %d candidates re-scored, popularity %g: recall@%d %.4f ± %.4f against "
-                     "exact search", leaves, tried.parameters["leaves"], reorder, popularity, k, recall, error)
-        if recall < target_recall + (_SURE * error if step < len(_EFFORTS) - 1 else 0):
-            return False
-    return True
+    recalls = recall_of_each(tried, vectors, users, k, worst=worst)
+    recall, error = float(recalls.mean()), float(recalls.std() / math.sqrt(len(recalls)))
+    leaves, reorder = efforts.at(tried.parameters, k)
+    logging.info("ScaNN, %d of %d leaves, %d candidates re-scored, popularity %g: recall@%d %.4f ± %.4f against exact "
+                 "search", leaves, tried.parameters["leaves"], reorder, popularity, k, recall, error)
+    return recall >= target_recall + (_SURE * error if step < len(_EFFORTS) - 1 else 0)
 
 
-def _out_of_reach(index, vectors, turned, best, k, target_recall):
+def _out_of_reach(index, vectors, users, worst, k, popularity, demand):
     """Raises the `UserError` of a target that the highest effort does not reach."""
     tried = index.tuned(efforts.table([(k, *_effort(index, len(_EFFORTS) - 1, k))]))
-    recalls = {popularity: recall_at_k(tried, vectors, users, k, worst=best[popularity][:, k - 1])
-               for popularity, users in turned.items()}
-    popularity = min(recalls, key=recalls.get)
-    at = f" at popularity {popularity:g}" if len(recalls) > 1 else ""
-    raise UserError(f"--target_recall={target_recall}: the index reaches recall@{k} = {recalls[popularity]:.4f}{at} "
-                    "with its highest effort; use --index=exact, or lower the target")
+    recall = recall_at_k(tried, vectors, users, k, worst=worst)
+    at = f" at popularity {popularity:g}" if len(demand.popularities) > 1 else ""
+    raise UserError(f"--target_recall={demand.target_recall}: the index reaches recall@{k} = {recall:.4f}{at} with its "
+                    "highest effort; use --index=exact, or lower the target")
