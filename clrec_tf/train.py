@@ -6,7 +6,7 @@
 A run that was stopped or killed goes on from its last checkpoint when the same command is given again. Exit codes:
 0 complete, 2 bad input, 74 no space left, 75 stopped by SIGTERM and 130 by Ctrl-C, both after saving a checkpoint; 75
 too where another training has --workdir. Where TF_CONFIG is set
-this process is a role of a cluster (README, "On a cluster"): then also 69 where the chief has lost the cluster, and 75
+this process is a role of a cluster (docs/cluster.md): then also 69 where the chief has lost the cluster, and 75
 where a worker or parameter server has lost the chief."""
 import dataclasses
 import os
