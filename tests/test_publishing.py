@@ -80,18 +80,18 @@ def test_an_update_waits_for_whoever_publishes(export_dir, caplog):
     assert not (export_dir / publishing.LOCK_FILE).exists()
 
 
-@pytest.mark.parametrize("module, make", [
-    (update_index, lambda folder: update(folder, withdraw=[A])),
-    (publish, lambda folder: exported.world("string").export(folder))])
-def test_what_was_made_from_an_older_version_is_not_published(export_dir, monkeypatch, module, make):
+@pytest.mark.parametrize("module, name, make", [
+    (update_index, "measure_update", lambda folder: update(folder, withdraw=[A])),
+    (publish, "_measure", lambda folder: exported.world("string").export(folder))])
+def test_what_was_made_from_an_older_version_is_not_published(export_dir, monkeypatch, module, name, make):
     """As without locks: somebody else publishes in the middle."""
-    measure = module._measure
+    measure = getattr(module, name)
 
     def disturbed(*arguments):
         shutil.copytree(export_dir / "1", export_dir / "7")
         return measure(*arguments)
 
-    monkeypatch.setattr(module, "_measure", disturbed)
+    monkeypatch.setattr(module, name, disturbed)
     with pytest.raises(BusyError, match="version 7 is the newest now, it was 1 when this one was begun.*run again"):
         make(export_dir)
     assert versions(export_dir) == [1, 7]
