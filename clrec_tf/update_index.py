@@ -86,7 +86,7 @@ def _update_bundle(export_dir, upsert, withdraw, target_recall):
                      upserts.normalized, upsert)
     if upserts.guessed:
         source = bundle.dial.source
-        logging.warning("%d fresh items of %s have no `%s`: the dial counts none, so they come last at popularity 1; give "
+        logging.warning("%d fresh items of %s have no `%s`: the dial counts none, so they come late at popularity 1; give "
                         "`%s` where they are known", upserts.guessed, upsert, source, source)
     withdrawn_ids = read_withdrawn(withdraw, id_type) if withdraw else bundle.item_ids[:0]
     change = _change(bundle, upserts, withdrawn_ids)

@@ -52,7 +52,8 @@ def test_the_grid_holds_the_bounds_and_zero():
 
 def test_the_choice_is_the_best_or_the_most_diverse_of_those_almost_as_good():
     curve = {0.0: (0.10, 900), 0.5: (0.190, 700), 1.0: (0.2, 500), 1.25: (0.2, 300)}
-    assert dial.choose(curve, 0.0) == 1.0  # of equals the more debiased
+    assert dial.choose(curve, 0.0) == 1.0  # of equals the nearest to 0
+    assert dial.choose({-0.25: (0.0, 7), 0.0: (0.0, 5), 1.0: (0.0, 9)}, 0.0) == 0.0
     assert dial.choose(curve, 0.04) == 1.0 and dial.choose(curve, 0.06) == 0.5 and dial.choose(curve, 1.0) == 0.0
     assert dial.choose({0.0: (-0.1, 5), 1.0: (-0.2, 9)}, 0.5) == 0.0  # a share of the best, also below 0
 

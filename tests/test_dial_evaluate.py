@@ -62,6 +62,7 @@ def test_the_curve_stands_beside_the_metrics_and_its_zero_is_theirs(run, capsys)
     assert not [name for name in result if "popularity=" in name and name.endswith(("/low", "/high"))]
     table = printed[printed.index("\npopularity  hr@10"):].strip().splitlines()
     assert len(table) == 4 and "(chosen)" in printed and "popularity=" not in printed
+    assert "The table above is at popularity 0, as trained." in printed and "popularity_of" not in printed
     with open(f"{run.paths.workdir}/dial.png", "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
 

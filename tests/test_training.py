@@ -177,3 +177,14 @@ def test_nan_gradients_change_nothing_and_end_the_training(data_dir, tmp_path):
     for old, variable in zip(before, run.model.trainable_variables):
         np.testing.assert_array_equal(old, variable.numpy())
     assert int(run.optimizer.iterations) == 0
+
+
+def test_a_complete_training_keeps_the_settings_that_trained_it(tmp_path):
+    data_dir = small_run.prepared(tmp_path)
+    settings = small_run.config(data_dir, tmp_path / "run", epochs=1)
+    assert small_run.run(settings) == 0
+    record = (tmp_path / "run" / "config.json").read_text()
+    assert small_run.run(small_run.config(data_dir, tmp_path / "run", epochs=1, learning_rate=0.5)) == 0
+    assert (tmp_path / "run" / "config.json").read_text() == record
+    assert small_run.run(small_run.config(data_dir, tmp_path / "run", epochs=2, learning_rate=0.005)) == 0
+    assert "0.005" in (tmp_path / "run" / "config.json").read_text()

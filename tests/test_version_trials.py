@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from clrec_tf import json_files, retrieve, serve
+from clrec_tf.config import ExportConfig
 from clrec_tf.errors import DataError
+from clrec_tf.evaluation.dial import Dial
 from clrec_tf.service import trial
 from clrec_tf.service.app import version_states
 from clrec_tf.service.engine import Engine
@@ -18,6 +20,7 @@ from clrec_tf.service.versions import Versions
 from clrec_tf.service.without_paths import without_paths
 from clrec_tf.serving.bundle import load_bundle
 from clrec_tf.serving.manifest import complete_versions, is_number
+from clrec_tf.serving.publish import TrainingFacts, export_bundle
 from clrec_tf.serving.search_options import SearchOptions
 from tests import exported
 from tests.service_process import wait_for
@@ -265,3 +268,14 @@ def test_without_looks_only_a_hangup_brings_another_version(models, tmp_path):
 @pytest.mark.parametrize("usage", [serve.USAGE, retrieve.USAGE])
 def test_it_is_said_that_a_bundle_is_code(usage):
     assert "A bundle is code" in usage
+
+
+@pytest.mark.parametrize("popularity", [0.8, -0.1])
+def test_a_version_whose_default_is_not_as_trained_takes_over(tmp_path, popularity):
+    """Its warm-up requests name the default."""
+    world = exported.world("int")
+    dial = Dial(world.catalogue.counts, popularity, -0.1, 1.1)
+    export_bundle(world.model, world.schema, world.catalogue, world.users, str(tmp_path), ExportConfig(recall_k=5),
+                  TrainingFacts("c" * 64, 7, exported.HISTORY, {}), dial=dial)
+    engine = started(tmp_path).engine
+    assert engine.version == 1 and engine.defaults.popularity == popularity

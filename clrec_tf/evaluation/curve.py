@@ -98,6 +98,10 @@ def choose(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.nd
     diversity = f"aggregate_diversity@{config.list_length}/full"
     pairs = {value: (metrics[settings.popularity_metric], metrics[diversity]) for value, metrics in found.items()}
     value = dial.choose(pairs, settings.popularity_tolerance)
+    if not any(metric for metric, _ in pairs.values()):
+        logging.warning("--popularity_metric=%s is 0 at every popularity on %d validation users: nothing can be chosen by "
+                        "it, and %g is taken; train longer, or give --popularity", settings.popularity_metric,
+                        users.num_users, value)
     logging.info("popularity %g chosen by %s on %d validation users: %s", value, settings.popularity_metric,
                  users.num_users, ", ".join(f"{at:g}: {metric:.4f} ({distinct} items)"
                                             for at, (metric, distinct) in pairs.items()))

@@ -37,7 +37,8 @@ def curve_table(result: dict, ks: Sequence[str], length: int) -> str:
         lines.append((f"{value:g}{mark}", *(f"{number:.4f}" if isinstance(number, float) else f"{number:,}"
                                             for number in numbers)))
     widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n" + "\n".join("  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in
+    return "\nThe table above is at popularity 0, as trained. The dial, by " + result.get("popularity_of", "clicks") + (
+        ":\n") + "\n".join("  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in
                                       enumerate(zip(line, widths))).rstrip() for line in lines)
 
 

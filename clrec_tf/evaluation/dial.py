@@ -83,7 +83,7 @@ def grid(lowest: float, highest: float, step: float) -> list[float]:
 
 def choose(curve: Mapping[float, tuple[float, float]], tolerance: float) -> float:
     """The α of a bundle by the stated rule: of those whose metric is at most `tolerance`, as a share, below the best, the
-    one with the most distinct items; among equals the least, which is the most debiased.
+    one with the most distinct items; among equals the nearest to 0, the model as trained.
 
     Args:
       curve: α -> (metric, aggregate diversity).
@@ -91,8 +91,8 @@ def choose(curve: Mapping[float, tuple[float, float]], tolerance: float) -> floa
     """
     best = max(metric for metric, _ in curve.values())
     good = [value for value, (metric, _) in curve.items() if metric >= best - tolerance * abs(best)]
-    return min(good, key=lambda value: (-curve[value][1], value)) if tolerance else min(
-        good, key=lambda value: (-curve[value][0], value))
+    wanted = 1 if tolerance else 0
+    return min(good, key=lambda value: (-curve[value][wanted], abs(value), value))
 
 
 def name(metric: str, popularity: float) -> str:

@@ -208,7 +208,7 @@ def metrics_table(result: dict, model_name: str = "model") -> str:
     lines = [("", model_name, *references.values(), "95 % interval")]
     for name, value in result.items():
         if (name.startswith((MOST_POPULAR, UNTRAINED, "truth/", "degree_histogram")) or name.endswith(("/low", "/high"))
-                or "/popularity=" in name):  # which `curve_table` shows
+                or "/popularity=" in name or name in ("popularity", "popularity_of")):  # which `curve_table` shows
             continue
         interval = [result.get(f"{name}/{bound}") for bound in ("low", "high")]
         lines.append((name, _text(value), *(_text(result.get(prefix + name)) for prefix in references),

@@ -90,7 +90,8 @@ class Retriever:
         """Looks up all ids of all users at once."""
         options = [dataclasses.replace(self.defaults, popularity=request.popularity) for request in requests] if (
             options is None) else options
-        options = [self._complete(one) for one in options]
+        options = [self._complete(one, "a request" if request.user_id is None else f"user {request.user_id!r}")
+                   for one, request in zip(options, requests)]
         lists = [ids for request, one in zip(requests, options)
                  for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
         ids = self.bundle.id_array(list(itertools.chain.from_iterable(lists)))
@@ -113,10 +114,10 @@ class Retriever:
         return [self._result(request, plan, users, row, *found[row])
                 for row, (request, plan) in enumerate(zip(requests, plans))]
 
-    def _complete(self, options):
+    def _complete(self, options, where="a request"):
         popularity = self.defaults.popularity
         if options.popularity is not None:
-            popularity = self.bundle.dial.checked(options.popularity, "a request")
+            popularity = self.bundle.dial.checked(options.popularity, where)
         return dataclasses.replace(options, intents=options.intents or self.intents, popularity=popularity)
 
     def _result(self, request, plan, users, row, best, scores, columns):

@@ -1,6 +1,7 @@
 """Users to retrieve for, from JSON lines or Parquet, checked value by value."""
 import dataclasses
 import json
+import math
 from typing import Any, Iterable, Iterator, Optional, Union
 
 import polars as pl
@@ -65,7 +66,8 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
     dwell = _seconds(value, "dwell", "dwell time", -1, where)
     check_times(timestamps, request_time, dwell, where)
     popularity = value.get("popularity")
-    if popularity is not None and (isinstance(popularity, bool) or not isinstance(popularity, (int, float))):
+    if popularity is not None and (isinstance(popularity, bool) or not isinstance(popularity, (int, float))
+                                   or not abs(popularity) < math.inf):
         raise DataError(f"{where}: popularity {popularity!r} must be a number")
     return UserRequest(user_id, history, timestamps, request_time, dwell, popularity)
 

@@ -115,12 +115,14 @@ def set_up(config: Config, runtime) -> Run:
     feed = runtime.feed(ledger, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
     call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open)
     dispatcher = Dispatcher(call, feed, ledger, runtime, settings.steps_per_call, settings.log_every_steps)
-    record_run(workdir, config, schema.hash())
-    runtime.check_workdir(workdir)
-    return Run(
+    run = Run(
         model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints,
         validator, total_steps,
         validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [], schema.num_items)
+    if not run.finished:  # else these settings train nothing, and those that did stay on record
+        record_run(workdir, config, schema.hash())
+    runtime.check_workdir(workdir)
+    return run
 
 
 def _parsed(schema: schema_lib.Schema, config: Config, model) -> schema_lib.Schema:
