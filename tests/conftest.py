@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before TensorFlow: it chooses Keras 2)
+from clrec_tf import locks
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,16 @@ def shared_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist: set CLREC_DATA to the folder of the real data sets")
     return folder
+
+
+@pytest.fixture
+def without_locks(monkeypatch) -> None:
+    """Locks are taken as on a file system that has none."""
+    take = locks.take
+
+    def uncertain(path, **settings):
+        lock = take(path, **settings)
+        lock.certain = False
+        return lock
+
+    monkeypatch.setattr(locks, "take", uncertain)

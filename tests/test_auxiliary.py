@@ -1,4 +1,4 @@
-"""The auxiliary losses against pencil arithmetic and NumPy (SPEC F8, F23)."""
+"""The auxiliary losses against pencil arithmetic and NumPy."""
 import math
 
 import numpy as np

@@ -49,7 +49,7 @@ def test_clipped_weights_by_hand():
 
 
 def test_clrec_plus_log_popularity_ranks_as_softmax():
-    """SPEC F28, in a generated world: and not CLRec alone."""
+    """In a generated world: and not CLRec alone."""
     world = exposure_world.generate(table.world_settings("pop σ=.7", 3))
     queue = closed_forms.click_queue(world.clicks, world.click_popularity)
     rebiased = closed_forms.rebiased(queue, world.click_popularity)
@@ -119,7 +119,7 @@ def test_popularity_auc_counts_ties_half():
 
 @pytest.fixture(scope="module")
 def evaluated():
-    """Seed 2 is one where CLRec does *not* lose to softmax in SPEC's last world."""
+    """Seed 2 is one where CLRec does *not* lose to softmax in the last world."""
     return {seed: table.evaluate(seed) for seed in (0, 2)}
 
 
@@ -132,7 +132,7 @@ def test_every_check_holds_for_other_seeds_too(evaluated):
 
 
 def test_negative_result_and_its_repair(evaluated):
-    """What dividing by p_d costs where quality matters: required by SPEC E, whatever one would like to see."""
+    """What dividing by p_d costs where quality matters: it must show, whatever one would like to see."""
     measured = {each.name: each.measured for each in evaluated[0]}
     last = measured["intent τ=2 σ=.7"]
     assert round(last[table.MLE]["oracle_recall"], 3) == .166 and round(last[table.CLREC]["oracle_recall"], 3) == .140

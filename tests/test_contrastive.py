@@ -1,6 +1,6 @@
 """The contrastive loss: the debiasing theorem by exact enumeration, pencil arithmetic, and plain loops.
 
-The theorem (SPEC A11): with one positive from p and L negatives drawn from q, the expected loss is least where
+The theorem (paper, Theorem 1): with one positive from p and L negatives drawn from q, the expected loss is least where
 softmax φ = r ∝ p/q, for every L ≥ 1. Every way to treat copies of the positive differently has another optimum.
 """
 import collections
@@ -79,7 +79,7 @@ def test_optimum_is_p_over_q_for_any_number_of_negatives(negatives):
         share = ratio[positive] / (ratio[positive] + ratio[drawn].sum())
         entropy -= P[positive] * np.prod(Q[drawn]) * math.log(share)
     np.testing.assert_allclose(least, entropy, atol=1e-6)
-    known = {1: .665387683, 2: 1.061317337, 3: 1.344190012}  # SPEC F1
+    known = {1: .665387683, 2: 1.061317337, 3: 1.344190012}  # from enumeration
     assert negatives not in known or abs(least - known[negatives]) < 1e-6
 
 
@@ -89,7 +89,7 @@ def test_optimum_is_p_over_q_for_any_number_of_negatives(negatives):
     ("double", 3, [.204105, .331987, .331987, .131921]),
     ("left_out", 5, [.170403, .367626, .367626, .094345])])
 def test_any_other_treatment_of_copies_is_biased(treatment, negatives, expected):
-    """Figures: SPEC F1, from a separate NumPy enumeration."""
+    """Figures from a separate NumPy enumeration."""
     found, _ = optimum(P, Q, negatives, treatment)
     np.testing.assert_allclose(found, expected, atol=3e-6)
     assert np.abs(found - P / Q / (P / Q).sum()).max() > .01
@@ -97,7 +97,7 @@ def test_any_other_treatment_of_copies_is_biased(treatment, negatives, expected)
 
 @pytest.mark.parametrize("negatives", [1, 3])
 def test_subtracting_log_q_gives_p_itself(negatives):
-    """Corrected sampled softmax (SPEC F2): with logits φ − log q, φ = log p is a stationary point of the same loss."""
+    """Corrected sampled softmax: with logits φ − log q, φ = log p is a stationary point of the same loss."""
     phi = tf.Variable(np.log(P), dtype=tf.float32)
     with tf.GradientTape() as tape:
         loss = expected_loss(phi - tf.constant(np.log(Q), tf.float32), draws(P, Q, negatives), "kept")

@@ -34,10 +34,10 @@ def test_the_proof_holds(tmp_path):
     rows = {(row["world"], row["loss"]): row for row in found["rows"]["closed_forms"]}
     assert len(rows) == len(table.WORLDS) * 8
     assert f"{len(found['checks'])} of {len(found['checks'])} checks hold" in result.stdout
-    # What is printed is what is written; SPEC E has .856, .085, .582, 72 and .545.
+    # What is printed is what is written; computed apart they are .856, .085, .582, 72 and .545.
     assert re.search(r"^pop +softmax +0\.856 +0\.085 +0\.582 +72 +0\.545$", result.stdout, re.MULTILINE)
     assert rows["pop", "softmax"]["diversity"] == 72
-    # Trained tables, beside SPEC's: within .004 of their own target, masked above .006, and from the oracle as there.
+    # Trained tables, beside those trained apart: within .004 of their own target, masked above .006, and from the oracle as there.
     trained = {row["loss"]: row for row in found["rows"]["stochastic"]}
     assert len(trained) == 17
     for loss, row in trained.items():

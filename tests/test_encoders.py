@@ -112,7 +112,7 @@ def test_wha_pencil():
     # m = (2/3, 1/3), scores 2/3, 2/3, 1/3.
     weights = softmax(np.array([2, 2, 1]) / 3)
     np.testing.assert_allclose(result, [[weights[0] + weights[1], weights[2]]], rtol=1e-6)
-    np.testing.assert_allclose(l2_normalize(result), [[.941407, .337274]], atol=1e-6)  # SPEC F16
+    np.testing.assert_allclose(l2_normalize(result), [[.941407, .337274]], atol=1e-6)  # by pencil
 
 
 def test_wha_limits():
@@ -126,7 +126,7 @@ def test_wha_limits():
 
 
 def aggregate(layer, kind, heads):
-    """One user's heads [H,D] to one vector, as SPEC A5 says it."""
+    """One user's heads [H,D] to one vector, by loops."""
     if kind == "wha":
         normalized = np.array([unit(head) for head in heads])
         scores = [head @ layer.matrix.numpy() @ normalized.mean(axis=0) for head in normalized]

@@ -1,4 +1,4 @@
-"""Generated worlds: definitions by loops, figures of SPEC E as an oracle of the draws, and the impression log."""
+"""Generated worlds: definitions by loops, figures computed apart as an oracle of the draws, and the impression log."""
 import numpy as np
 import pytest
 
@@ -7,9 +7,9 @@ from clrec_tf.debias import measures
 from clrec_tf.debias import table
 from clrec_tf.debias.exposure_world import WorldSettings
 
-# SPEC E, table "Closed-form targets": world -> scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
+# Closed-form targets, computed apart: world -> scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
 # printed there. One figure is off by its last digit: CLRec's pop-AUC in the first world is .64649, printed .647.
-SPEC_TABLE = {
+KNOWN_TABLE = {
     "pop": {
         table.IPW: (0, .192, .186, 261, .624), table.IMPRESSIONS: (0, .192, .186, 261, .624),
         table.MLE: (.856, .085, .582, 72, .545), table.CLREC: (.082, .157, .149, 399, .646),
@@ -26,11 +26,11 @@ SPEC_TABLE = {
 }
 
 
-@pytest.mark.parametrize("name", SPEC_TABLE)
+@pytest.mark.parametrize("name", KNOWN_TABLE)
 def test_figures_of_the_specification(name):
     world = exposure_world.generate(table.world_settings(name, 0))
     models = table.scorers(world)
-    for loss, (kl, oracle, biased, diversity, auc) in SPEC_TABLE[name].items():
+    for loss, (kl, oracle, biased, diversity, auc) in KNOWN_TABLE[name].items():
         found = measures.measure(world, models[loss])
         assert found["diversity"] == diversity, loss
         # Half a unit of the last digit printed; .0006, since some were rounded from four digits.
@@ -41,7 +41,7 @@ def test_figures_of_the_specification(name):
 
 @pytest.mark.parametrize("policy", ["pop", "quality", "intent", "personal"])
 def test_distributions_by_their_definitions(policy):
-    """The same draws as loops over contexts and items, with the formulas of SPEC E."""
+    """The same draws as loops over contexts and items, with the formulas written out."""
     settings = WorldSettings(policy, quality_std=.7, intent_relevance=.5, intent_exposure=2., items=12, intents=3,
                              tastes=2, seed=5)
     world = exposure_world.generate(settings)
@@ -85,7 +85,7 @@ def test_quality_is_drawn_where_it_has_no_effect():
 
 
 def test_world_of_the_stochastic_check():
-    """Its exact divergences are SPEC's of trained tables (.402, .028), which training errors of up to .002 raise."""
+    """Its exact divergences are known ones of trained tables (.402, .028), which training errors of up to .002 raise."""
     world = exposure_world.tabular_world()
     assert world.exposure.shape == (4, 30)
     np.testing.assert_allclose(world.exposure, np.tile(world.exposure[0], (4, 1)))

@@ -1,4 +1,4 @@
-"""The encoders of Multi-CLRec against NumPy, and what they must not depend on (SPEC A9, F23)."""
+"""The encoders of Multi-CLRec against NumPy, and what they must not depend on."""
 import numpy as np
 import pytest
 

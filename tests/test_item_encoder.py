@@ -23,7 +23,7 @@ def item_rows(*rows):
 
 
 def encode_one(encoder, row, content=None):
-    """g of one item by SPEC A1."""
+    """g of one item, by the formula."""
     table = lambda layer, index: layer.table.numpy()[index] if index else np.zeros(layer.table.shape[1])
     vector, column, slots = table(encoder.ids, row[0]), 1, []
     for feature, layer in zip(encoder.features, encoder.feature_tables):

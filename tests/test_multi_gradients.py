@@ -1,6 +1,6 @@
 """The gradient of Multi-CLRec's whole loss against automatic differentiation of its formulas, written row by row.
 
-What no figure of the loss shows: where a gradient is stopped, and where it must not be (SPEC A9, A10, A13).
+What no figure of the loss shows: where a gradient is stopped, and where it must not be.
 """
 import numpy as np
 import pytest

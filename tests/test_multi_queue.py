@@ -1,4 +1,4 @@
-"""The 1+H queues against a trace by hand and against deques (SPEC F10, F11)."""
+"""The 1+H queues against a trace by hand and against deques."""
 import collections
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The loss over several vectors and two queues against pencil arithmetic, loops and brute force (SPEC F6, F7, F15)."""
+"""The loss over several vectors and two queues against pencil arithmetic, loops and brute force."""
 import math
 
 import numpy as np

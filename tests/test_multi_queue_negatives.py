@@ -1,4 +1,4 @@
-"""Multi-CLRec's objective against a loop over single entries, with gradients, and at its limits (SPEC F9, F14)."""
+"""Multi-CLRec's objective against a loop over single entries, with gradients, and at its limits."""
 import numpy as np
 import pytest
 

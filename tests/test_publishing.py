@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from clrec_tf import json_files
-from clrec_tf import locks
 from clrec_tf import update_index
 from clrec_tf.errors import BusyError
 from clrec_tf.errors import DataError
@@ -147,15 +146,8 @@ def test_a_version_made_from_an_older_one_on_purpose_says_what_it_replaces(expor
     assert withheld(export_dir / "3") == ({B}, {B})
 
 
-def test_without_locks_it_says_so(export_dir, monkeypatch, caplog):
-    take = locks.take
-
-    def uncertain(path, **settings):
-        lock = take(path, **settings)
-        lock.certain = False
-        return lock
-
-    monkeypatch.setattr(locks, "take", uncertain)
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks_it_says_so(export_dir, caplog):
     with publishing.publishing(str(export_dir)):
         pass
     assert "has no locks: publish there from one process at a time" in caplog.text

@@ -57,7 +57,7 @@ def test_the_optimum_of_corrected_sampled_softmax_is_p_for_any_number_of_negativ
 
 
 def test_two_queues_are_nearly_but_not_exactly_their_mixture():
-    """SPEC F3: negatives from ½q0 + ½q_h, and three from each, which is slightly inexact."""
+    """Negatives from ½q0 + ½q_h, and three from each, which is slightly inexact."""
     mixture = (Q + IN_INTENT) / 2
     exact = least(lambda phi: contrast(phi, *draws(P, mixture, 3)), 4)
     np.testing.assert_allclose(tf.nn.softmax(exact), P / mixture / (P / mixture).sum(), atol=2e-6)
@@ -82,7 +82,7 @@ def test_the_optimum_of_negative_sampling_is_p_over_l_times_its_noise(negatives)
 def test_negative_sampling_by_pencil():
     loss = negative_sampling_loss(tf.constant([2.0]), tf.constant([[0.0, -2.0]]))
     np.testing.assert_allclose(loss, [2 * math.log(1 + math.exp(-2)) + math.log(2)], rtol=1e-6)
-    np.testing.assert_allclose(loss, [.947003203], rtol=1e-6)  # SPEC F21
+    np.testing.assert_allclose(loss, [.947003203], rtol=1e-6)  # by pencil
 
 
 def test_negative_sampling_stays_finite_and_in_single_precision():
@@ -108,7 +108,7 @@ def test_inverse_propensities_by_pencil():
     np.testing.assert_allclose(weights, [2, 4, 20], rtol=1e-6)
     scaled = ipw.self_normalized(weights, tf.ones(3))
     np.testing.assert_allclose(scaled, [3 * 2 / 26, 3 * 4 / 26, 3 * 20 / 26], rtol=1e-6)
-    np.testing.assert_allclose(scaled, [.230769, .461538, 2.307692], atol=1e-6)  # SPEC F22
+    np.testing.assert_allclose(scaled, [.230769, .461538, 2.307692], atol=1e-6)  # by pencil
     np.testing.assert_allclose(ipw.inverse_propensity_weights(tf.constant([.01, 0.0]), math.inf), [100, math.inf])
     np.testing.assert_allclose(ipw.inverse_propensity_weights(tf.constant([1e-30, 0.0], tf.float64), 7.0), [7, 7])
 

@@ -105,7 +105,7 @@ def test_cases_have_their_own_targets():
 
 @pytest.mark.parametrize("mask_hits", [False, True])
 def test_click_queue_reaches_p_over_p_d_unless_hits_are_masked(mask_hits):
-    """With another seed than the command's run in test_debias_proof; SPEC E has .0008 and .0079."""
+    """With another seed than the command's run in test_debias_proof; computed apart: .0008 and .0079."""
     case = next(case for case in tabular_losses.cases(WORLD, mask_hits) if case.name == "click queue")
     model = tabular.TableTrainer(WORLD, case.loss, case.queue, seed=1).train()
     np.testing.assert_allclose(model.sum(axis=1), 1)
@@ -115,7 +115,7 @@ def test_click_queue_reaches_p_over_p_d_unless_hits_are_masked(mask_hits):
 
 @pytest.mark.parametrize("kind", ["clicks", "impressions"])
 def test_a_loss_sees_a_full_queue_that_this_steps_items_have_entered(kind):
-    """So that a positive is in its own denominator once. With Q = 640 no divergence would tell; SPEC A11, A12."""
+    """So that a positive is in its own denominator once. With Q = 640 no divergence would tell."""
     def probe(step):
         assert step.queued.shape == (tabular.QUEUE,) and step.slots.shape == (tabular.BATCH,)
         if kind == "clicks":

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from clrec_tf import locks
 from clrec_tf.errors import BusyError
 from clrec_tf.errors import UserError
 from clrec_tf.training import loop
@@ -104,15 +103,8 @@ def test_a_folder_made_for_nothing_goes_again(data_dir, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_without_locks_is_named(tmp_path, monkeypatch, caplog):
-    take = locks.take
-
-    def uncertain(path, **settings):
-        lock = take(path, **settings)
-        lock.certain = False
-        return lock
-
-    monkeypatch.setattr(locks, "take", uncertain)
+@pytest.mark.usefixtures("without_locks")
+def test_a_folder_without_locks_is_named(tmp_path, caplog):
     with WorkdirLock(str(tmp_path / "run")):
         pass
     assert f"the file system of --workdir={tmp_path}/run has no locks: nothing keeps a second training" in caplog.text

@@ -1,6 +1,6 @@
-"""What must hold in the closed-form table, as named checks (SPEC E, "Assert").
+"""What must hold in the closed-form table, as named checks.
 
-Statements hold for every seed, unless their name says "seed 0": those SPEC makes of its own worlds, which other seeds
+Statements hold for every seed, unless their name says "seed 0": those made of the worlds of seed 0, which other seeds
 may contradict, and they are checked for that seed only.
 """
 import dataclasses

@@ -63,7 +63,7 @@ def dialled(model: np.ndarray, popularity: np.ndarray, alpha: float) -> np.ndarr
 
 
 def rebiased(scores: np.ndarray, popularity: np.ndarray) -> np.ndarray:
-    """log m + log p_d: of m = p/p_d it ranks as p does (SPEC F28). scores m [X,V], popularity [V] -> scores [X,V]."""
+    """log m + log p_d: of m = p/p_d it ranks as p does. scores m [X,V], popularity [V] -> scores [X,V]."""
     return np.log(scores) + np.log(popularity)
 
 
@@ -74,7 +74,7 @@ def intent_negatives(popularity: np.ndarray, intent: np.ndarray) -> np.ndarray:
 
 
 def multi_queue(p: np.ndarray, popularity: np.ndarray, intent: np.ndarray) -> np.ndarray:
-    """Multi-CLRec with many negatives: the fixed point of e^φ = p / Σ_h P_h n_h/Z_h, Z_h = Σ_y n_h e^φ (SPEC A13).
+    """Multi-CLRec with many negatives: the fixed point of e^φ = p / Σ_h P_h n_h/Z_h, Z_h = Σ_y n_h e^φ.
 
     P_h is the intent's share of the context's clicks. Each step goes half the way.
 

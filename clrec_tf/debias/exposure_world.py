@@ -1,4 +1,4 @@
-"""Small worlds in which everything is known: what was shown, what is liked, and so what clicks say (SPEC E).
+"""Small worlds in which everything is known: what was shown, what is liked, and so what clicks say.
 
 An impression of item y in context x has probability q(y|x) and is clicked with probability c(x,y), so that
 p_data ∝ q·c, while an unbiased system should rank by the oracle o ∝ c.

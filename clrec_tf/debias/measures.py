@@ -1,4 +1,4 @@
-"""How far a learned distribution is from the oracle, and what its lists look like (SPEC E, "Table conventions").
+"""How far a learned distribution is from the oracle, and what its lists look like.
 
 Letters: X contexts, V items. Scorers m, oracle o and clicks p are distributions [X,V]; means over contexts are
 unweighted unless said otherwise.

@@ -1,4 +1,4 @@
-"""The stochastic check: every loss, trained, must reach its own closed form, and the defects must miss it (SPEC E)."""
+"""The stochastic check: every loss, trained, must reach its own closed form, and the defects must miss it."""
 import dataclasses
 import time
 

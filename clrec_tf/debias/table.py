@@ -1,4 +1,4 @@
-"""The closed-form table: what every loss learns in every world, and how good that is (SPEC E)."""
+"""The closed-form table: what every loss learns in every world, and how good that is."""
 import dataclasses
 
 import numpy as np

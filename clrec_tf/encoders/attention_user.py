@@ -25,7 +25,7 @@ def masked_attention(scores: tf.Tensor, values: tf.Tensor, mask: tf.Tensor) -> t
 
 
 def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
-    """f = Σ_h α_h ẑ_h with ẑ = l2(z), m = mean_h ẑ_h, α = softmax_h(ẑ_hᵀ A m) (paper, WHA equation; SPEC A5).
+    """f = Σ_h α_h ẑ_h with ẑ = l2(z), m = mean_h ẑ_h, α = softmax_h(ẑ_hᵀ A m) (paper, WHA equation).
 
     Args:
       heads: z [B,H,D].

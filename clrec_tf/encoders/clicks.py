@@ -11,12 +11,12 @@ BOUNDARIES = {
 
 
 def time_gap(request_time: tf.Tensor, click_time: tf.Tensor) -> tf.Tensor:
-    """Δ = t_request − t_click in seconds, not below 0 (SPEC A2): broadcastable int64 -> int64."""
+    """Δ = t_request − t_click in seconds, not below 0: broadcastable int64 -> int64."""
     return tf.maximum(request_time - click_time, 0)
 
 
 def time_bucket(gap: tf.Tensor, boundaries) -> tf.Tensor:
-    """Number of boundaries ≤ Δ (SPEC A2; paper, "Time Bucket Embedding").
+    """Number of boundaries ≤ Δ (paper, "Time Bucket Embedding").
 
     Args:
       gap: [...] int64 seconds; `UNKNOWN_GAP` marks a missing time stamp.
@@ -31,7 +31,7 @@ def time_bucket(gap: tf.Tensor, boundaries) -> tf.Tensor:
 
 
 def positions(mask: tf.Tensor, kind: str) -> tf.Tensor:
-    """Position of each click, whichever side the padding is on (SPEC A3; paper, "Backward Positional Embedding").
+    """Position of each click, whichever side the padding is on (paper, "Backward Positional Embedding").
 
     backward: the earliest kept click is 0, the latest has the highest index. forward: the latest click is 0.
 

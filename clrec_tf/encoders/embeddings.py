@@ -32,7 +32,7 @@ class RowNormal(tf.keras.initializers.Initializer):
 
 
 def embedding_initializer(dim: int, seed: int) -> tf.keras.initializers.Initializer:
-    """Untruncated normal of mean 0 and std d^−0.5, the same for every table whatever its rows (SPEC A7).
+    """Untruncated normal of mean 0 and std d^−0.5, the same for every table whatever its rows.
 
     Normal, since directions of uniform vectors crowd the corners; independent of the number of rows, since tables of
     very different sizes are summed.

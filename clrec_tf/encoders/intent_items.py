@@ -11,7 +11,7 @@ MIN_FEATURE_WIDTH = 8
 
 
 class IntentItemEncoder(tf.keras.layers.Layer):
-    """Items [N,C] -> g [N,d], not normalized, and c [N,d] (paper, "Multi-CLRec"; SPEC A9.1).
+    """Items [N,C] -> g [N,d], not normalized, and c [N,d] (paper, "Multi-CLRec").
 
     The category has the width d, since it is compared with the intents' prototypes; other features' widths are free.
     An item of several categories has the mean of their embeddings, one without category the zero vector.

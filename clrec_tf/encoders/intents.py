@@ -1,4 +1,4 @@
-"""The query tower of Multi-CLRec: H intent vectors per user (paper, "Multi-CLRec"; SPEC A9).
+"""The query tower of Multi-CLRec: H intent vectors per user (paper, "Multi-CLRec").
 
 Letters: B batch, T history, H intents, D width. A click's importance p_t says how much it counts, its routing p_{h|t}
 for which intent: z'_h = Σ_t p_{h|t} p_t g_t. Routing depends on the category alone, so that an intent means the same

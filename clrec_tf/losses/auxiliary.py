@@ -1,4 +1,4 @@
-"""The auxiliary losses of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"; SPEC A10). Pure.
+"""The auxiliary losses of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"). Pure.
 
 Letters: B batch, N items, H intents. Logits are cosines over the temperature; results are float32, nats.
 """

@@ -1,4 +1,4 @@
-"""The contrastive loss over several intent vectors and the multi-queue (paper, "Multi-CLRec"; SPEC A13). Pure.
+"""The contrastive loss over several intent vectors and the multi-queue (paper, "Multi-CLRec"). Pure.
 
 Letters: B batch, H intents, D width, N shared candidates, Q candidates of one intent's queue. A row's denominator runs
 over all its H vectors and over two sets of candidates: those that all rows share (the main queue) and those of the

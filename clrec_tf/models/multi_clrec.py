@@ -15,7 +15,7 @@ BALANCED = ("all", "targets", "unique")
 
 @dataclasses.dataclass(frozen=True)
 class AuxiliarySettings:
-    """Weights and kinds of the auxiliary losses (SPEC A10).
+    """Weights and kinds of the auxiliary losses.
 
     Attributes:
       target_routing: λ1, of "a target is routed clearly".

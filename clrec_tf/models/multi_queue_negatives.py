@@ -1,4 +1,4 @@
-"""The loss of Multi-CLRec with its 1+H queues (paper, "Multi-CLRec"; SPEC A13): enqueue, encode, compare.
+"""The loss of Multi-CLRec with its 1+H queues (paper, "Multi-CLRec"): enqueue, encode, compare.
 
 Each row's positive is compared with the whole main queue and with the queue of the positive's own intent h⁺, by all H
 vectors of the user. Letters: B batch, H intents, Q capacity of each queue, V items.

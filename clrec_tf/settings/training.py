@@ -7,7 +7,7 @@ from clrec_tf.settings.setting import setting
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig(Section):
-    """The loss that the towers are trained with; README, "Which loss when"."""
+    """The loss that the towers are trained with; docs/losses.md."""
     loss: str = setting("contrastive",
         "contrastive: CLRec, negatives from --queue. full_softmax: over all items. sampled_softmax: over "
         "--num_negatives, with logQ correction. negative_sampling: logistic, with negatives for each row. "

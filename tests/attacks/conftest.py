@@ -50,6 +50,7 @@ class Attacks:
             group.count(False, repr(error)[:300])
         self._note((group.name, group.tried, len(group.lost), time.monotonic() - self._begun))
         if error is None:
+            assert group.tried, f"{group.name}: nothing was tried"
             assert not group.lost, f"{len(group.lost)} of {group.tried} were lost: {group.lost[:5]}"
 
     @staticmethod
