@@ -170,11 +170,20 @@ def test_a_version_that_finds_less_than_its_manifest_says_does_not_take_over(tmp
 
 @pytest.mark.parametrize("kind", ["string", "int", exported.MULTI])
 def test_sound_versions_pass_with_few_queries_too(kind, monkeypatch):
-    engine = Engine(exported.loaded(kind), SearchOptions(k=5), lambda stage, seconds: None)
+    engine, asked = Engine(exported.loaded(kind), SearchOptions(k=5), lambda stage, seconds: None), []
+    recall_at_k = trial.recall_at_k
+
+    def counted(index, vectors, queries, *rest):
+        asked.append(len(queries))
+        return recall_at_k(index, vectors, queries, *rest)
+
+    monkeypatch.setattr(trial, "recall_at_k", counted)
     trial.try_out(engine)
     monkeypatch.setattr(trial, "_MOST_SCORES", 1)
+    monkeypatch.setattr(trial, "_LEAST_QUERIES", 7)
     monkeypatch.setattr(trial, "_BLOCK", 7)  # items, of 60
     trial.try_out(engine)
+    assert asked[0] > 7 and asked[1:] == [7]
 
 
 def test_the_exact_search_of_the_trial_is_exact(monkeypatch):
