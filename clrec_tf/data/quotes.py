@@ -60,6 +60,7 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Rec
         return Records()
     grammar, size = _Grammar(delimiter), len(view)
     position, written, pieces, breaks, inside = 0, 0, [], [], []
+    counted, line = 0, 0  # place and line, from 0, of the last break: no part is counted twice
     while position < size:
         start = grammar.clean.match(view, position).end()
         if view.find(b'"', start) < 0:
@@ -70,7 +71,8 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Rec
         if len(lines) > 1:
             if not trusted:
                 _check_lines(view, start, lines, grammar, columns, path)
-            breaks.append((_line(view, start) - 1, len(lines) - 1))
+            counted, line = start, line + _count(view, start, counted)
+            breaks.append((line, len(lines) - 1))
         if literal:
             inside.append(start)
             pieces += [view[written:start], _quoted(fields, delimiter)]
@@ -147,6 +149,6 @@ def _line(view, position: int) -> int:
     return _count(view, position) + 1
 
 
-def _count(view, end: int) -> int:
-    """Line feeds before a place."""
-    return sum(view[start:min(start + 2**24, end)].count(b"\n") for start in range(0, end, 2**24))
+def _count(view, end: int, begin: int = 0) -> int:
+    """Line feeds from one place to another."""
+    return sum(view[start:min(start + 2**24, end)].count(b"\n") for start in range(begin, end, 2**24))
