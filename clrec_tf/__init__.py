@@ -1,6 +1,6 @@
 """clrec_tf: contrastive training of candidate generators with a queue of clicked items as negatives.
 
-Reading order: ``losses/contrastive.py`` (the equation), ``negatives/fifo_queue.py`` (where negatives come
+Reading order: ``losses/contrastive.py`` (the equation), ``objectives/fifo_queue.py`` (where negatives come
 from), ``models/clrec.py`` (encode -> enqueue -> loss), ``training/loop.py`` (one loop), ``train.py``.
 """
 import os

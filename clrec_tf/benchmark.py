@@ -11,36 +11,36 @@ import platform
 from absl import logging
 import tensorflow as tf
 
-from clrec_tf import atomic
 from clrec_tf import command_line
-from clrec_tf.benchmarks import cluster
-from clrec_tf.benchmarks import input as input_suite
-from clrec_tf.benchmarks import losses
-from clrec_tf.benchmarks import memory
-from clrec_tf.benchmarks import multi_queue
-from clrec_tf.benchmarks import prepare
-from clrec_tf.benchmarks import retrieval
-from clrec_tf.benchmarks import serve
-from clrec_tf.benchmarks import tfrs
-from clrec_tf.benchmarks import training
-from clrec_tf.benchmarks.children import quiet_about_functions
 from clrec_tf.config import Config
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks.children import quiet_about_functions
+from clrec_tf.lab.benchmarks import cluster_traffic
+from clrec_tf.lab.benchmarks import input as input_suite
+from clrec_tf.lab.benchmarks import loss_steps
+from clrec_tf.lab.benchmarks import memory
+from clrec_tf.lab.benchmarks import multi_clrec
+from clrec_tf.lab.benchmarks import prepare
+from clrec_tf.lab.benchmarks import queue_steps
+from clrec_tf.lab.benchmarks import retrieval
+from clrec_tf.lab.benchmarks import serve
+from clrec_tf.lab.benchmarks import tfrs
+from clrec_tf.system import atomic
+from clrec_tf.system.versions import versions
 from clrec_tf.training.threads import set_threads
-from clrec_tf.versions import versions
 
 # Each takes all settings and returns its figures, units in their names; those under "ratios" and "figures" are shown
 # first.
 SUITES = {
-    "training": training.run,
-    "losses": losses.run,
+    "training": queue_steps.run,
+    "losses": loss_steps.run,
     "input": input_suite.run,
     "tfrs": tfrs.run,
     "memory": memory.run,
     "prepare": prepare.run,
-    "cluster": cluster.run,
-    "multi_queue": multi_queue.run,
+    "cluster": cluster_traffic.run,
+    "multi_queue": multi_clrec.run,
     "retrieval": retrieval.run,
     "serve": serve.run,
 }

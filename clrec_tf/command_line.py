@@ -12,11 +12,11 @@ from absl import flags
 from absl import logging
 
 from clrec_tf import config as config_lib
-from clrec_tf import termination
+from clrec_tf.errors import disk_full
 from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
-from clrec_tf.errors import disk_full
 from clrec_tf.errors import write_error
+from clrec_tf.system import termination
 
 GENERATED_CODE = "__autograph_generated_file"  # how the names of AutoGraph's modules and files begin
 ALIASES = {"from_time": "from", "to_time": "to"}

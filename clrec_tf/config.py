@@ -17,11 +17,11 @@ from clrec_tf.settings.proofs import BenchmarkConfig
 from clrec_tf.settings.proofs import ExposureWorldConfig
 from clrec_tf.settings.proofs import ProofConfig
 from clrec_tf.settings.proofs import RandomisedConfig
+from clrec_tf.settings.service import ServeConfig
+from clrec_tf.settings.service import UpdateConfig
 from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.settings.serving import RetrieveConfig
-from clrec_tf.settings.service import ServeConfig
-from clrec_tf.settings.service import UpdateConfig
 from clrec_tf.settings.training import LossConfig
 from clrec_tf.settings.training import TrainConfig
 

@@ -14,21 +14,21 @@ import functools
 
 import numpy as np
 
-from clrec_tf import atomic
 from clrec_tf import command_line
-from clrec_tf.benchmarks.children import quiet_about_functions
 from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import save_json
-from clrec_tf.debias import checks as table_checks
-from clrec_tf.debias import end_to_end
-from clrec_tf.debias import intents_end_to_end
-from clrec_tf.debias import stochastic
-from clrec_tf.debias import table
-from clrec_tf.debias import weekend
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks.children import quiet_about_functions
+from clrec_tf.lab.proof import checks as table_checks
+from clrec_tf.lab.proof import stochastic
+from clrec_tf.lab.proof import table
+from clrec_tf.lab.simulator import end_to_end
+from clrec_tf.lab.simulator import intents_end_to_end
+from clrec_tf.lab.simulator import weekend
+from clrec_tf.system import atomic
+from clrec_tf.system.versions import versions
 from clrec_tf.training.threads import set_threads
-from clrec_tf.versions import versions
 
 EXIT_FAILED = 1
 

@@ -9,14 +9,14 @@ import os
 
 from absl import logging
 
-from clrec_tf import atomic
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.config import require
-from clrec_tf.debias import sequential_world
-from clrec_tf.debias import world_logs
 from clrec_tf.errors import UserError
+from clrec_tf.lab.simulator import logs
+from clrec_tf.lab.simulator import sequential
 from clrec_tf.prepare import report_text
+from clrec_tf.system import atomic
 
 
 def write_world(config: Config) -> dict:
@@ -32,9 +32,9 @@ def write_world(config: Config) -> dict:
     folder = require(settings.world_dir, "world_dir", "the world is written there")
     if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UserError(f"--world_dir={folder} exists already: choose another --world_dir")
-    world = sequential_world.generate(settings, config.paths.seed)
+    world = sequential.generate(settings, config.paths.seed)
     with atomic.new_folder(folder, f"world_dir={folder}") as temporary:
-        return world_logs.write(world, settings, config.paths.seed, temporary)
+        return logs.write(world, settings, config.paths.seed, temporary)
 
 
 def main(config: Config):

@@ -9,14 +9,14 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import require
-from clrec_tf.data import assemble
-from clrec_tf.data import examples
-from clrec_tf.data import file_sets
-from clrec_tf.data import logs
-from clrec_tf.data import plausibility
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import assemble
+from clrec_tf.preparation import data_folder
+from clrec_tf.preparation import logs
+from clrec_tf.preparation import plausibility
+from clrec_tf.tables import file_sets
 
 # Not part of a data set's identity: files count by content, and these two do not change what is written.
 _FILES = ("input", "item_features", "dense_features", "impressions")
@@ -49,19 +49,19 @@ def prepare(config: Config) -> Schema:
         if _is_complete(data_dir, facts):
             logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
             return schema_lib.load_schema(data_dir)
-        examples.check_writable(data_dir)
+        data_folder.check_writable(data_dir)
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, facts)
     _add_plausibility(dataset, log_source, settings)
     if settings.dry_run:
         print(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
-    examples.write_dataset(data_dir, dataset, settings.shard_records, config.paths.seed)
+    data_folder.write_dataset(data_dir, dataset, settings.shard_records, config.paths.seed)
     print(report_text(dataset.report))
     logging.info("wrote --data_dir=%s", data_dir)
     return dataset.schema
 
 
-def _add_plausibility(dataset: examples.Dataset, source: logs.Source, settings: PrepareConfig) -> None:
+def _add_plausibility(dataset: data_folder.Dataset, source: logs.Source, settings: PrepareConfig) -> None:
     """Closes the report with `plausibility`, all its figures, and `warnings`."""
     report = dataset.report
     whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click

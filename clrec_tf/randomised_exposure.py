@@ -12,22 +12,22 @@ from absl import logging
 import numpy as np
 
 from clrec_tf import command_line
-from clrec_tf.benchmarks.children import quiet_about_functions
 from clrec_tf.config import Config
 from clrec_tf.data.schema import save_json
-from clrec_tf.debias import randomised
-from clrec_tf.debias import randomised_losses
-from clrec_tf.debias import randomised_metrics
-from clrec_tf.debias.ratings import RatingData
-from clrec_tf.debias.ratings import read_ratings
 from clrec_tf.debias_proof import print_table
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.training.objectives import MAX_FULL_SOFTMAX
+from clrec_tf.lab.benchmarks.children import quiet_about_functions
+from clrec_tf.lab.randomised import losses
+from clrec_tf.lab.randomised import metrics
+from clrec_tf.lab.randomised.ratings import RatingData
+from clrec_tf.lab.randomised.ratings import read_ratings
+from clrec_tf.lab.randomised import training
+from clrec_tf.objectives.build import MAX_FULL_SOFTMAX
+from clrec_tf.system.versions import versions
 from clrec_tf.training.threads import set_threads
-from clrec_tf.versions import versions
 
-METRICS = (*randomised_metrics.PER_USER, randomised_metrics.POOLED)
+METRICS = (*metrics.PER_USER, metrics.POOLED)
 
 
 def compare(config: Config) -> dict:
@@ -48,19 +48,19 @@ def compare(config: Config) -> dict:
     if data.num_items > MAX_FULL_SOFTMAX:
         raise UserError(f"--selected_ratings has {data.num_items} items; mle scores every item in every step, which is "
                         f"done for {MAX_FULL_SOFTMAX} at most: give a part of the items")
-    clicks = randomised.clicks_of(data, config.randomised.click_rating)
-    examples = randomised.make_examples(clicks, clicks.longest())
-    exposures = randomised.exposures_of(data, examples)
-    names = randomised_losses.chosen(config, exposures)
+    clicks = training.clicks_of(data, config.randomised.click_rating)
+    examples = training.make_examples(clicks, clicks.longest())
+    exposures = training.exposures_of(data, examples)
+    names = losses.chosen(config, exposures)
     test = TestPairs(data, config.randomised.click_rating)
     seeds = range(config.paths.seed, config.paths.seed + config.randomised.randomised_seeds)
-    epochs, tried = randomised.choose_epochs(config, data, clicks, seeds)
+    epochs, tried = training.choose_epochs(config, data, clicks, seeds)
     logging.info("epochs of every loss: %d", epochs)
     runs = {}
     for name in names:
         runs[name] = []
         for seed in seeds:
-            training = randomised.Training(config, data, clicks, name, seed, epochs)
+            training = training.Training(config, data, clicks, name, seed, epochs)
             training.run(epochs)
             runs[name].append(training.scores(test.users, test.items))
         logging.info("%s: trained with %d seeds", name, len(seeds))
@@ -69,7 +69,7 @@ def compare(config: Config) -> dict:
                   training_clicks=len(clicks.users), examples=len(examples["weight"]), **test.counts(),
                   dropped_pairs=data.dropped)
     return dict(counts=counts, epochs=epochs, held_out_mrr=tried, seeds=list(seeds),
-                propensity_weights=randomised_losses.weight_report(config, exposures),
+                propensity_weights=losses.weight_report(config, exposures),
                 models=test.measured(runs, config.paths.seed), versions=versions())
 
 
@@ -96,7 +96,7 @@ class TestPairs:
         return dict(test_pairs=len(self.users), test_positives=int(self.positive.sum()),
                     test_users_with_positives=len(np.unique(self.users[self.positive])))
 
-    def baselines(self, data: RatingData, clicks: randomised.Clicks) -> dict[str, list[np.ndarray]]:
+    def baselines(self, data: RatingData, clicks: training.Clicks) -> dict[str, list[np.ndarray]]:
         """Scores that know nothing of the user; of chance all tie, which gives its expectation."""
         number = lambda ids: np.bincount(ids, minlength=data.num_items + 1)[self.items].astype(float)
         return dict(most_popular=[number(clicks.items)], most_rated=[number(data.selected.items + 1)],
@@ -105,15 +105,15 @@ class TestPairs:
     def measured(self, runs: dict[str, list[np.ndarray]], seed: int) -> dict[str, dict]:
         """Metrics of every model, see `compare`."""
         users, found = np.unique(self.users, return_inverse=True)
-        resamples = randomised_metrics.resampled_users(len(users), seed)
-        measured = {name: randomised_metrics.measure(scores, found, self.positive, resamples)
+        resamples = metrics.resampled_users(len(users), seed)
+        measured = {name: metrics.measure(scores, found, self.positive, resamples)
                     for name, scores in runs.items()}
-        base_means, base_resampled = measured[randomised_losses.MLE]
+        base_means, base_resampled = measured[losses.MLE]
         return {name: {metric: dict(
             mean=float(means[metric].mean()), by_seed=means[metric].tolist(),
-            interval=randomised_metrics.interval(resampled[metric]),
+            interval=metrics.interval(resampled[metric]),
             difference=float(means[metric].mean() - base_means[metric].mean()),
-            difference_interval=randomised_metrics.interval(resampled[metric] - base_resampled[metric]),
+            difference_interval=metrics.interval(resampled[metric] - base_resampled[metric]),
         ) for metric in METRICS} for name, (means, resampled) in measured.items()}
 
 
@@ -131,7 +131,7 @@ def show(found: dict) -> None:
         (name, *(cell(of[m]["mean"], of[m]["interval"], "") for m in METRICS)) for name, of in models.items()], names=1)
     print_table(("minus mle (95 %)", *METRICS), [
         (name, *(cell(of[m]["difference"], of[m]["difference_interval"], "+") for m in METRICS))
-        for name, of in models.items() if name != randomised_losses.MLE], names=1)
+        for name, of in models.items() if name != losses.MLE], names=1)
 
 
 def main(config: Config):

@@ -8,17 +8,17 @@ from typing import Iterator
 from absl import logging
 import tqdm
 
-from clrec_tf import atomic
 from clrec_tf import command_line
+from clrec_tf.system import atomic
 from clrec_tf.config import Config, RetrieveConfig, require
 from clrec_tf.errors import UserError
-from clrec_tf.serving.bulk import batches, results_writer, write_embeddings
-from clrec_tf.serving.bundle import Bundle, load_bundle
-from clrec_tf.serving.intents import concatenated
-from clrec_tf.serving.manifest import checked_export_dir
-from clrec_tf.serving.retrieval import Retriever
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
+from clrec_tf.retrieval.bulk import batches, results_writer, write_embeddings
+from clrec_tf.retrieval.bundle import Bundle, load_bundle
+from clrec_tf.retrieval.manifest import checked_export_dir
+from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.search_vectors import concatenated
+from clrec_tf.retrieval.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
 
 USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle: one JSON line per user.
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import UserError
-from clrec_tf.serving.manifest import checked_export_dir
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.tf_serving import check_names
+from clrec_tf.publishing.tf_serving import check_names
+from clrec_tf.retrieval.manifest import checked_export_dir
+from clrec_tf.retrieval.search_options import SearchOptions
 
 USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bundles, and newer ones as they appear.
 
@@ -32,10 +32,10 @@ def main(config: Config) -> None:
     if retrieve.k > settings.max_k:
         raise UserError(f"--k={retrieve.k} is more than --max_k={settings.max_k}: raise the latter, or lower --k")
     try:
-        from clrec_tf.service import metrics as metrics_lib, server  # pylint: disable=import-outside-toplevel
-        from clrec_tf.service.engine import Engine  # pylint: disable=import-outside-toplevel
-        from clrec_tf.service.huge_pages import use_huge_pages  # pylint: disable=import-outside-toplevel
-        from clrec_tf.service.versions import Versions  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server import metrics as metrics_lib, server  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server.engine import Engine  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server.huge_pages import use_huge_pages  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server.versions import Versions  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise UserError(f"the service needs packages that do not load ({error}): pip install -c constraints.txt -e "
                         "'.[serve]'") from error

@@ -13,11 +13,11 @@ import os
 
 from absl import logging
 
-from clrec_tf import atomic
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.errors import UserError
+from clrec_tf.system import atomic
 
 STAGES = ("generate", "prepare", "train", "evaluate", "export", "show")
 LOG_FOLDER = "log"
@@ -67,18 +67,18 @@ def _check_dial(config):
 
 def generated(config: Config) -> Config:
     """Writes the generated click log beside --data_dir, unless it is there, and points prepare to it."""
-    from clrec_tf.data import world  # pylint: disable=import-outside-toplevel
+    from clrec_tf.preparation import synthetic_log  # pylint: disable=import-outside-toplevel
     data_dir = require(config.paths.data_dir, "data_dir", "the generated log is written beside it").rstrip("/")
     if config.prepare.input:
         raise UserError(f"--input={config.prepare.input} together with the stage generate: leave one of them out")
     atomic.check_folder_place(data_dir, "data_dir")
     folder = f"{data_dir}-{LOG_FOLDER}"
-    log = os.path.join(folder, world.CLICKS_FILE)
+    log = os.path.join(folder, synthetic_log.CLICKS_FILE)
     if not os.path.exists(os.path.join(data_dir, "manifest.json")) or not os.path.exists(log):
-        log = world.generate(config.world, config.paths.seed, folder)
+        log = synthetic_log.generate(config.world, config.paths.seed, folder)
         logging.info("generated %s", log)
     prepare = dataclasses.replace(
-        config.prepare, format="columns", input=log, item_features=os.path.join(folder, world.ITEMS_FILE),
+        config.prepare, format="columns", input=log, item_features=os.path.join(folder, synthetic_log.ITEMS_FILE),
         feature_columns=config.prepare.feature_columns or ("category", "seller"))
     return dataclasses.replace(config, prepare=prepare)
 
@@ -98,7 +98,7 @@ def run_stage(stage: str, config: Config) -> int:
         from clrec_tf.export import export
         print(export(config))
     else:
-        from clrec_tf.serving.show import show
+        from clrec_tf.retrieval.show import show
         show(config)
     return 0
 
@@ -106,29 +106,29 @@ def run_stage(stage: str, config: Config) -> int:
 def train(config: Config) -> int:
     """The stage train, on this machine or from the chief of a cluster; returns the exit code."""
     # pylint: disable=import-outside-toplevel
-    from clrec_tf.training import cluster
+    from clrec_tf.training.cluster import roles
     from clrec_tf.training.loop import train as train_loop
     from clrec_tf.training.threads import set_threads
     set_threads(config.train)
-    task = cluster.task_from_environment()
+    task = roles.task_from_environment()
     if task is None:
         from clrec_tf.training.runtime import LocalRuntime
         return train_loop(config, LocalRuntime())
-    from clrec_tf.training.cluster_runtime import ClusterRuntime
+    from clrec_tf.training.cluster.runtime import ClusterRuntime
     return train_loop(config, ClusterRuntime(task, config))
 
 
 def main(config: Config) -> int:
     """Runs the command: the stages, or what a role of a cluster other than the chief does."""
-    from clrec_tf.training import cluster  # pylint: disable=import-outside-toplevel
-    task = cluster.task_from_environment()
+    from clrec_tf.training.cluster import roles  # pylint: disable=import-outside-toplevel
+    task = roles.task_from_environment()
     if task is None or task.role == "chief":
         return run_stages(config)
     if task.role == "evaluator":
-        from clrec_tf.training import evaluator  # pylint: disable=import-outside-toplevel
-        cluster.check_evaluator(config)
+        from clrec_tf.training.cluster import evaluator  # pylint: disable=import-outside-toplevel
+        roles.check_evaluator(config)
         return evaluator.run(config)
-    return cluster.serve(task, config)
+    return roles.serve(task, config)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,19 @@ from absl import logging
 import numpy as np
 
 from clrec_tf import command_line
-from clrec_tf.atomic import new_folder
+from clrec_tf.system.atomic import new_folder
 from clrec_tf.config import Config, require
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.serving import bundle as bundle_lib
-from clrec_tf.serving import index as index_lib
-from clrec_tf.serving import manifest as manifest_lib
-from clrec_tf.serving import publishing
-from clrec_tf.serving import withdrawals
-from clrec_tf.serving.bundle import Bundle
-from clrec_tf.serving.item_updates import Upserts, read_upserts, read_withdrawn
-from clrec_tf.serving.update_recall import measure_update
-from clrec_tf.serving.updated_index import BASE_FOLDER, UpdatedIndex
+from clrec_tf.publishing import one_publisher
+from clrec_tf.publishing import withdrawals
+from clrec_tf.retrieval import bundle as bundle_lib
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval import index as index_lib
+from clrec_tf.retrieval import manifest as manifest_lib
+from clrec_tf.publishing.item_updates import Upserts, read_upserts, read_withdrawn
+from clrec_tf.publishing.update_recall import measure_update
+from clrec_tf.retrieval.updated_index import BASE_FOLDER, UpdatedIndex
 
 USAGE = """python -m clrec_tf.update_index: publishes a bundle's newest version again, items added, moved and withdrawn.
 
@@ -63,7 +63,7 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
       DataError: a file, or the bundle, is not as it should be; nothing would change, or nothing be left; the recall is
         too low. Nothing is published then.
     """
-    with publishing.publishing(_parent(export_dir)):
+    with one_publisher.publishing(_parent(export_dir)):
         return _update_bundle(export_dir, upsert, withdraw, target_recall)
 
 
@@ -75,7 +75,7 @@ def _parent(export_dir):
 
 def _update_bundle(export_dir, upsert, withdraw, target_recall):
     """`update_bundle`, of the process that alone publishes in the folder."""
-    newest = publishing.newest_version(_parent(export_dir))
+    newest = one_publisher.newest_version(_parent(export_dir))
     bundle = bundle_lib.load_bundle(export_dir)
     queries = index_lib.load_queries(os.path.join(bundle.path, bundle_lib.INDEX_FOLDER))
     id_type = bundle.manifest["id_type"]
@@ -99,7 +99,7 @@ def _update_bundle(export_dir, upsert, withdraw, target_recall):
         measured = measure_update(temporary, bundle, change.vectors, change.live, queries, target_recall)
         manifest_lib.write_manifest(temporary, _facts(bundle, change, version) | dict(measured=measured))
         bundle_lib.load_bundle(temporary)
-        publishing.check_newest(parent, newest)
+        one_publisher.check_newest(parent, newest)
     logging.info("published %s: %s", folder, change.counts)
     if bundle.manifest["version"] < newest:
         logging.warning("%s was made from version %d, and takes the place of version %d", folder,

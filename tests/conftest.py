@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before TensorFlow: it chooses Keras 2)
-from clrec_tf import locks
+from clrec_tf.system import locks
 
 
 @pytest.fixture(scope="session")

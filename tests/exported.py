@@ -8,11 +8,11 @@ import numpy as np
 
 from clrec_tf.config import ExportConfig, ModelConfig
 from clrec_tf.data.schema import Feature, Schema
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
-from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.models.build import build_model
-from clrec_tf.serving.bundle import Bundle, load_bundle
-from clrec_tf.serving.publish import TrainingFacts, export_bundle
+from clrec_tf.retrieval.bundle import Bundle, load_bundle
+from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
 
 ITEMS, BUCKETS, HISTORY, NOW, INTENTS = 60, 2, 4, 1_700_000_000, 6
 KINDS = ("string", "int")  # with times, features and titles, cosine and attention; ids alone, dot product and mean

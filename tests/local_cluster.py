@@ -14,9 +14,9 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.benchmarks.chief import free_addresses
+from clrec_tf.lab.benchmarks.chief import free_addresses
 from clrec_tf.training.checkpoints import find_checkpoint
-from clrec_tf.training.cluster import reachable
+from clrec_tf.training.cluster.roles import reachable
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -50,12 +50,12 @@ command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usag
 # A chief that restores the latest checkpoint and writes it again, without training.
 SAVING_AGAIN = """
 from clrec_tf import command_line
-from clrec_tf.training import cluster
-from clrec_tf.training.cluster_runtime import ClusterRuntime
+from clrec_tf.training.cluster.roles import roles
+from clrec_tf.training.cluster.runtime import ClusterRuntime
 from clrec_tf.training.setup import set_up
 
 def main(config):
-    run = set_up(config, ClusterRuntime(cluster.task_from_environment(), config))
+    run = set_up(config, ClusterRuntime(roles.task_from_environment(), config))
     run.checkpoints.save()
 
 command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usage="")

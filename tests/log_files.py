@@ -1,10 +1,10 @@
 """Small click logs for the tests of reading: five users of eight clicks each on eleven items, written in any form."""
 
-from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import assemble
-from clrec_tf.data import logs
+from clrec_tf.preparation import assemble
+from clrec_tf.preparation import logs
+from clrec_tf import prepare
 
 USERS, CLICKS, ITEMS, START = 5, 8, 11, 1_700_000_000
 ROWS = [(user, (7 * user + 3 * click) % ITEMS, START + 1000 * user + 60 * click)

@@ -1,11 +1,11 @@
 """Prepares small logs and reads data folders back, record by record, without the trainer's input pipeline."""
 import tensorflow as tf
 
-from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import schema as schema_lib
+from clrec_tf import prepare
 
 
 def prepare_text(folder, text: str, seed: int = 0, name: str = "data", **settings) -> str:

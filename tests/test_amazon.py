@@ -5,10 +5,10 @@ import json
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import amazon
-from clrec_tf.data import logs
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import amazon
+from clrec_tf.preparation import logs
 from tests import prepared_data
 
 REVIEWS = [

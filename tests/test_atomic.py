@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from clrec_tf import atomic
 from clrec_tf.errors import UserError
+from clrec_tf.system import atomic
 
 
 @pytest.fixture(name="place")

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from clrec_tf.data import user_split
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation import auc_protocol
 from clrec_tf.evaluation.auc import auc
 from clrec_tf.evaluation.auc import bootstrap_auc
 from clrec_tf.evaluation.auc import pooled_auc
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.evaluation import auc_protocol
+from clrec_tf.preparation import user_split
 
 
 def auc_by_pairs(scores, positive):

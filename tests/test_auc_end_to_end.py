@@ -5,23 +5,23 @@ import json
 import numpy as np
 import pytest
 
-from clrec_tf import evaluate
-from clrec_tf import json_files
-from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import TrainConfig
+from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data.held_out_examples import read_log_items
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf import evaluate
 from clrec_tf.evaluation.auc_protocol import auc_metrics
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.examples import read_catalogue
-from clrec_tf.evaluation.examples import read_evaluation_set
-from clrec_tf.evaluation.examples import read_log_items
+from clrec_tf.models.encode import Encoder
+from clrec_tf import prepare
+from clrec_tf.system import json_files
 from clrec_tf.training.loop import train
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up

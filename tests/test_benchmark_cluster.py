@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.benchmarks import cluster
-from clrec_tf.benchmarks import local_cluster
-from clrec_tf.benchmarks import traffic
-from clrec_tf.benchmarks.counts import distinct_ids
-from clrec_tf.benchmarks.drawn_feed import CountedFeed
-from clrec_tf.benchmarks.drawn_feed import DrawnFeed
-from clrec_tf.benchmarks.workload import HISTORY_ONLY
-from clrec_tf.benchmarks.workload import SAMPLED_SOFTMAX
-from clrec_tf.benchmarks.workload import Items
-from clrec_tf.benchmarks.workload import Trainer
-from clrec_tf.benchmarks.workload import draw_batches
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
 from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import cluster_traffic
+from clrec_tf.lab.benchmarks.counts import distinct_ids
+from clrec_tf.lab.benchmarks.drawn_feed import CountedFeed
+from clrec_tf.lab.benchmarks.drawn_feed import DrawnFeed
+from clrec_tf.lab.benchmarks import local_cluster
+from clrec_tf.lab.benchmarks import traffic
+from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
+from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
+from clrec_tf.lab.benchmarks.workload import Trainer
 
 SMALL = Config(model=ModelConfig(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean"),
                train=TrainConfig(batch_size=32, steps_per_call=2),
@@ -98,12 +98,12 @@ def test_what_has_to_move_by_hand():
 
 @pytest.mark.cluster
 def test_suite_in_small(monkeypatch):
-    monkeypatch.setattr(cluster, "ENCODERS", {name: cluster.ENCODERS[name] for name in ("with_features",)})
-    monkeypatch.setattr(cluster, "COUNTED_WORKERS", (2,))
-    monkeypatch.setattr(cluster, "CALLS", 30)
-    monkeypatch.setattr(cluster, "SERVERS", 1)
-    monkeypatch.setattr(cluster, "DRAWS", ("uniform",))
-    found = cluster.run(SMALL)
+    monkeypatch.setattr(cluster_traffic, "ENCODERS", {name: cluster_traffic.ENCODERS[name] for name in ("with_features",)})
+    monkeypatch.setattr(cluster_traffic, "COUNTED_WORKERS", (2,))
+    monkeypatch.setattr(cluster_traffic, "CALLS", 30)
+    monkeypatch.setattr(cluster_traffic, "SERVERS", 1)
+    monkeypatch.setattr(cluster_traffic, "DRAWS", ("uniform",))
+    found = cluster_traffic.run(SMALL)
     name = "sampled_softmax_vs_clrec_with_features_T3"
     assert set(found["ratios"]) == {f"bytes_{name}", f"negative_bytes_{name}", "bytes_cached_vs_in_batch",
                                     "coordinator_calls_per_second_2_workers", "two_workers_vs_one",

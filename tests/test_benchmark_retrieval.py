@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from clrec_tf import benchmark
-from clrec_tf.benchmarks import retrieval
-from clrec_tf.benchmarks.clustered_vectors import draw_clustered
-from clrec_tf.benchmarks.faiss_ivf import FaissIvf
+from clrec_tf.lab.benchmarks.clustered_vectors import draw_clustered
+from clrec_tf.lab.benchmarks.faiss_ivf import FaissIvf
+from clrec_tf.lab.benchmarks import retrieval
 from clrec_tf.config import Config, ExportConfig
 from tests.test_benchmarks import SMALL
 

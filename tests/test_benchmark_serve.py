@@ -9,16 +9,16 @@ import pytest
 from prometheus_client import parser
 
 from clrec_tf import benchmark
-from clrec_tf.benchmarks import serve
-from clrec_tf.benchmarks import serve_child
-from clrec_tf.benchmarks.served_world import SHARES
-from clrec_tf.benchmarks.served_world import ServedWorld
-from clrec_tf.benchmarks.served_world_training import FACTS_FILE
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import serve
+from clrec_tf.lab.benchmarks import serve_child
+from clrec_tf.lab.benchmarks.served_bundles import FACTS_FILE
+from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
+from clrec_tf.lab.benchmarks.served_catalogue import SHARES
 
 WORLD = ServedWorld(3000, 16)
 CONFIG = Config(benchmark=BenchmarkConfig(suite=("serve",), rounds=1, benchmark_items=2000, serve_seconds=1.0))

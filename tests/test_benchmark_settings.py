@@ -6,10 +6,10 @@ import re
 import pytest
 
 from clrec_tf import benchmark
-from clrec_tf.benchmarks import training
 from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import queue_steps
 from tests.test_benchmarks import SMALL
 
 
@@ -24,8 +24,8 @@ def growth(ratio, small, large):
 def test_a_growth_is_named_after_the_sizes_measured(items, queue, names):
     cases = [dict(name=f"{encoder}_T{length}_{tower}_uniform", cached_vs_raw=1.5, of_bound=.9,
                   variants=dict(cached=dict(vs_bare_ops=2.0)))
-             for encoder in training.ENCODERS for length in (10, 50) for tower in training.TOWERS]
-    ratios = training.headlines(cases, dict(items=growth(1.1, *items), queue=growth(5.5, *queue)), [10, 50])
+             for encoder in queue_steps.ENCODERS for length in (10, 50) for tower in queue_steps.TOWERS]
+    ratios = queue_steps.headlines(cases, dict(items=growth(1.1, *items), queue=growth(5.5, *queue)), [10, 50])
     assert [ratios[name] for name in names] == [1.1, 5.5]
     assert sum(name.startswith("step_time_V") for name in ratios) == 1
     page = pathlib.Path(__file__).parents[1].joinpath("docs", "speed.md").read_text(encoding="utf-8")
@@ -65,9 +65,9 @@ def test_sizes_between_which_nothing_grows():
 def test_a_number_of_items_that_works_is_named(monkeypatch):
     def found(items, batch_size):
         settings = dataclasses.replace(SMALL.benchmark, benchmark_items=items, benchmark_histories=("10",))
-        monkeypatch.setattr(training, "in_child", lambda *arguments: pytest.fail("measured"))
+        monkeypatch.setattr(queue_steps, "in_child", lambda *arguments: pytest.fail("measured"))
         with pytest.raises((UserError, pytest.fail.Exception)) as caught:
-            training.run(dataclasses.replace(SMALL, benchmark=settings, model=ModelConfig(queue_size=4000),
+            queue_steps.run(dataclasses.replace(SMALL, benchmark=settings, model=ModelConfig(queue_size=4000),
                                              train=TrainConfig(batch_size=batch_size)))
         return str(caught.value)
 

@@ -9,22 +9,22 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf import benchmark
-from clrec_tf.benchmarks import bare_ops
-from clrec_tf.benchmarks import children
-from clrec_tf.benchmarks import counts
-from clrec_tf.benchmarks import memory
-from clrec_tf.benchmarks import timing
-from clrec_tf.benchmarks.workload import FEATURE_ROWS
-from clrec_tf.benchmarks.workload import SAMPLED_SOFTMAX
-from clrec_tf.benchmarks.workload import Items
-from clrec_tf.benchmarks.workload import Trainer
-from clrec_tf.benchmarks.workload import draw_batches
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
 from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import bare_ops
+from clrec_tf.lab.benchmarks import children
+from clrec_tf.lab.benchmarks import counts
+from clrec_tf.lab.benchmarks import memory
+from clrec_tf.lab.benchmarks import timing
+from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import FEATURE_ROWS
+from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
+from clrec_tf.lab.benchmarks.workload import Trainer
 from tests import small_run
 
 SMALL = Config(model=ModelConfig(embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16),

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from clrec_tf import atomic
 from clrec_tf.errors import DataError
+from clrec_tf.system import atomic
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint

@@ -4,11 +4,11 @@ import itertools
 import numpy as np
 import pytest
 
-from clrec_tf.debias import checks
-from clrec_tf.debias import closed_forms
-from clrec_tf.debias import exposure_world
-from clrec_tf.debias import measures
-from clrec_tf.debias import table
+from clrec_tf.lab.proof import checks
+from clrec_tf.lab.proof import closed_forms
+from clrec_tf.lab.proof import exposure_simulator
+from clrec_tf.lab.proof import measures
+from clrec_tf.lab.proof import table
 
 # Two contexts, three items: q, c and what follows by hand.
 Q = np.array([[.5, .25, .25], [.5, .25, .25]])
@@ -19,7 +19,7 @@ POPULARITY = np.array([3 / 8, 1 / 4, 3 / 8])  # (3·⅓ + 5·.4)/8 = ⅜, (3·�
 
 
 def test_targets_by_hand():
-    world = exposure_world.ExposureWorld(Q, C, SHARE, np.array([0, 0, 1]))
+    world = exposure_simulator.ExposureWorld(Q, C, SHARE, np.array([0, 0, 1]))
     np.testing.assert_allclose(world.clicks, P)
     np.testing.assert_allclose(world.click_popularity, POPULARITY)
     np.testing.assert_allclose(closed_forms.maximum_likelihood(P), P)
@@ -50,7 +50,7 @@ def test_clipped_weights_by_hand():
 
 def test_clrec_plus_log_popularity_ranks_as_softmax():
     """In a generated world: and not CLRec alone."""
-    world = exposure_world.generate(table.world_settings("pop σ=.7", 3))
+    world = exposure_simulator.generate(table.world_settings("pop σ=.7", 3))
     queue = closed_forms.click_queue(world.clicks, world.click_popularity)
     rebiased = closed_forms.rebiased(queue, world.click_popularity)
     for scores, row, clicks in zip(rebiased, queue, world.clicks):
@@ -91,7 +91,7 @@ def test_one_intent_makes_multi_queue_clrec():
 
 
 def test_gradient_check_sees_what_is_no_optimum():
-    world = exposure_world.generate(table.world_settings("intent τ=3", 0))
+    world = exposure_simulator.generate(table.world_settings("intent τ=3", 0))
     assert checks.multi_queue_gradient(world.clicks, world) > .01
     queue = closed_forms.click_queue(world.clicks, world.click_popularity)
     assert checks.multi_queue_gradient(queue, world) > .01

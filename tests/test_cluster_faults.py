@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clrec_tf.data import schema as schema_lib
-from tests import small_run
 from tests.local_cluster import LocalCluster
 from tests.local_cluster import progress_of
 from tests.local_cluster import queue_of
@@ -17,6 +16,7 @@ from tests.local_cluster import values
 from tests.local_cluster import wait_for
 from tests.prepared_data import prepare_text
 from tests.prepared_data import read_split
+from tests import small_run
 
 pytestmark = pytest.mark.cluster
 

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from clrec_tf.benchmarks.chief import free_addresses
 from clrec_tf.config import ClusterConfig
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
-from clrec_tf.training import cluster
-from clrec_tf.training.cluster import task_from_environment
+from clrec_tf.lab.benchmarks.chief import free_addresses
+from clrec_tf.training.cluster import roles
+from clrec_tf.training.cluster.roles import task_from_environment
 from tests.local_cluster import LocalCluster
 
 
@@ -43,10 +43,10 @@ def test_a_bad_tf_config_ends_the_command_with_the_code_of_bad_input(tmp_path):
 def test_a_chief_that_never_comes_is_not_waited_for_for_ever():
     address = free_addresses(1, 1)["chief"][0]
     with pytest.raises(ClusterError, match=f"the chief at {address} was never there in --chief_deadline_s=0.2"):
-        cluster._until_chief_is_gone(address, ClusterConfig(chief_deadline_s=0.2), threading.Event())
+        roles._until_chief_is_gone(address, ClusterConfig(chief_deadline_s=0.2), threading.Event())
     with socket.create_server(("127.0.0.1", 0)) as chief:  # one that was there is another matter
         ending = threading.Timer(0.6, chief.close)
         ending.start()
-        cluster._until_chief_is_gone("127.0.0.1:%d" % chief.getsockname()[1], ClusterConfig(
+        roles._until_chief_is_gone("127.0.0.1:%d" % chief.getsockname()[1], ClusterConfig(
             chief_deadline_s=0.2, chief_gone_s=0.2), threading.Event())
         ending.join()

@@ -14,13 +14,13 @@ from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
-from tests import small_run
-from tests.local_cluster import SAVING_AGAIN
-from tests.local_cluster import TELLING
 from tests.local_cluster import LocalCluster
 from tests.local_cluster import progress_of
 from tests.local_cluster import queue_of
+from tests.local_cluster import SAVING_AGAIN
+from tests.local_cluster import TELLING
 from tests.local_cluster import values
+from tests import small_run
 from tests.test_input_pipeline import expected_rows
 
 pytestmark = pytest.mark.cluster

@@ -13,16 +13,16 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
-from clrec_tf.models.queue_variants import build_variant
-from clrec_tf.training import loop
+from clrec_tf.objectives.queue_variants import build_variant
 from clrec_tf.training.checkpoints import Progress
-from clrec_tf.training.collapse import CollapseWatch
 from clrec_tf.training.collapse import check_variables
+from clrec_tf.training.collapse import CollapseWatch
+from clrec_tf.training import loop
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
-from tests import small_run
 from tests.naive_queue import make_batch
 from tests.naive_queue import tiny_model
+from tests import small_run
 from tests.test_step import Trainer
 
 FAR = 1e30  # a learning rate whose first step throws all vectors away

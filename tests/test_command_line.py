@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from clrec_tf import doctor
 from clrec_tf.config import Config
+from clrec_tf import doctor
 
 ROOT = pathlib.Path(__file__).parents[1]
 

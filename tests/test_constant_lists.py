@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import EvaluateConfig
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.constant_lists import same_for_everybody
 from clrec_tf.evaluation.constant_lists import sample_rows
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.findings import warnings_of
 from clrec_tf.evaluation.report import evaluate_vectors
 

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import item_features
-from clrec_tf.data import texts
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.serving import item_updates
-from clrec_tf.serving import user_requests
+from clrec_tf.preparation import item_features
+from clrec_tf.publishing import item_updates
+from clrec_tf.retrieval import user_requests
+from clrec_tf.tables import texts
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS

@@ -4,18 +4,17 @@ import pathlib
 
 import pytest
 
-from clrec_tf import json_files
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.data import tables
-from clrec_tf.data.item_features import read_item_file
 from clrec_tf.errors import DataError
+from clrec_tf.preparation.item_features import read_item_file
 from clrec_tf.prepare import prepare
-from clrec_tf.serving import index as index_lib
-from clrec_tf.serving import manifest as manifest_lib
-from clrec_tf.training import evaluator
+from clrec_tf.retrieval import index as index_lib
+from clrec_tf.retrieval import manifest as manifest_lib
+from clrec_tf.system import json_files
+from clrec_tf.training.cluster import evaluator
 from clrec_tf.training import reporter
 from clrec_tf.training import run_config
 from tests import small_run

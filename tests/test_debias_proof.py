@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from clrec_tf import debias_proof
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
-from clrec_tf.debias import table
+from clrec_tf import debias_proof
 from clrec_tf.errors import UserError
+from clrec_tf.lab.proof import table
 
 ROOT = pathlib.Path(__file__).parents[1]
 

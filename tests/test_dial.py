@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import DialConfig
-from clrec_tf.debias import closed_forms
-from clrec_tf.debias.checks import ranking
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation import dial
+from clrec_tf.lab.proof.checks import ranking
+from clrec_tf.lab.proof import closed_forms
+from clrec_tf.models import dial
 
 RHO = 0.07
 

@@ -13,13 +13,13 @@ from clrec_tf import retrieve as retrieve_command
 from clrec_tf import update_index
 from clrec_tf.config import Config, DialConfig, Paths, RetrieveConfig
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.evaluation.dial import Dial
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.publish import TrainingFacts, export_bundle
-from clrec_tf.serving.retrieval import Retriever
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest
+from clrec_tf.models.dial import Dial
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
 from clrec_tf.config import ExportConfig
+from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest
 from tests import exported
 from tests.test_saved_model import excluded, inputs, live_vectors
 

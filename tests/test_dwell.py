@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import dwell
-from clrec_tf.data import logs
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import dwell
+from clrec_tf.preparation import logs
 from tests import prepared_data
 from tests import small_run
 

@@ -8,15 +8,15 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import ModelConfig
-from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.assignments import Ledger
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.input_pipeline import training_dataset
-from clrec_tf.data.ledger import Ledger
+from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
-from clrec_tf.evaluation import encode
-from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.models.build import build_model
 from clrec_tf.models.clrec import CLRec
+from clrec_tf.models import encode
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests import small_run

@@ -3,15 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.benchmarks.clustered_vectors import draw_clustered
-from clrec_tf.evaluation.dial import at_popularity, item_coordinate, with_coordinate
-from clrec_tf.serving import efforts
-from clrec_tf.serving.index import load_index, save_index
-from clrec_tf.serving.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
-from clrec_tf.serving import scann_ops_index
-from clrec_tf.serving.scann_index import ScannIndex, head_of
-from clrec_tf.serving.tuning import build_index, usual_head
-from clrec_tf.serving.updated_index import UpdatedIndex
+from clrec_tf.lab.benchmarks.clustered_vectors import draw_clustered
+from clrec_tf.models.dial import at_popularity, item_coordinate, with_coordinate
+from clrec_tf.retrieval import efforts
+from clrec_tf.retrieval.index import load_index, save_index
+from clrec_tf.retrieval.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
+from clrec_tf.publishing import scann_ops_index
+from clrec_tf.retrieval.scann_index import ScannIndex, head_of
+from clrec_tf.publishing.tuning import build_index, usual_head
+from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 ITEMS, USERS, TARGET = 20_975, 200, 0.95
 ALPHAS = (-0.25, 0.0, 0.5, 1.0, 1.25)

@@ -6,8 +6,8 @@ import pytest
 
 from clrec_tf.encoders import attention_user
 from clrec_tf.encoders import clicks
-from clrec_tf.encoders.embeddings import EmbeddingTable
 from clrec_tf.encoders.embeddings import embedding_initializer
+from clrec_tf.encoders.embeddings import EmbeddingTable
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.models.clrec import CLRec
 from tests.test_item_encoder import TAGS_AND_CATEGORY, make_encoder

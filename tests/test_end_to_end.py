@@ -12,12 +12,12 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf.config import TrainConfig
-from clrec_tf.debias import end_to_end
-from clrec_tf.debias.oracle_metrics import Judge
-from clrec_tf.debias.world_logs import Truth
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.lab.simulator import end_to_end
+from clrec_tf.lab.simulator.logs import Truth
+from clrec_tf.lab.simulator.oracle_metrics import Judge
 
 RELEVANCE = np.array([[.1, .2, .1], [.6, .1, .3]])
 

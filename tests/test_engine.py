@@ -3,12 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.service import bodies, predictor
-from clrec_tf.service.bodies import ITEMS, RETRIEVE, USERS, Job
-from clrec_tf.service.engine import Engine
-from clrec_tf.serving.bundle_dial import BundleDial
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest
+from clrec_tf.server import bodies
+from clrec_tf.server import predictor
+from clrec_tf.server.bodies import ITEMS, RETRIEVE, USERS, Job
+from clrec_tf.retrieval.bundle_dial import BundleDial
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.server.engine import Engine
 from tests import exported
 from tests.exported import INTENTS, ITEMS as SIZE, MULTI, NOW
 from tests.test_merge import loop_quota, padded

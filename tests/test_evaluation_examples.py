@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from clrec_tf.data.schema import Feature, Manifest, Schema, Shard, load_manifest, load_schema
 from clrec_tf.errors import DataError
-from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set, read_feature_values
+from clrec_tf.data.held_out_examples import read_catalogue, read_evaluation_set, read_feature_values
 from tests.prepared_data import prepare_text
 
 SCHEMA = Schema(

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf import json_files
 from clrec_tf.config import ClusterConfig
 from clrec_tf.config import Config
 from clrec_tf.errors import DataError
-from clrec_tf.training import evaluator
-from clrec_tf.training.checkpoints import Progress
+from clrec_tf.system import json_files
 from clrec_tf.training.checkpoints import find_checkpoint
+from clrec_tf.training.checkpoints import Progress
+from clrec_tf.training.cluster import evaluator
 from clrec_tf.training.loop import train
 from clrec_tf.training.runtime import LocalRuntime
 from tests import small_run

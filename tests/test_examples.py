@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf import atomic
 from clrec_tf.config import ModelConfig
-from clrec_tf.data import examples
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import DiskFullError
-from clrec_tf.errors import UserError
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.models.build import build_model
+from clrec_tf.models.encode import Encoder
+from clrec_tf.preparation import data_folder
+from clrec_tf.system import atomic
 
 from tests import prepared_data
 
@@ -223,9 +222,9 @@ def test_limit_on_file_size(tmp_path):
 
 
 def test_shard_shorter_than_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(examples.tf.io.TFRecordWriter, "write", lambda writer, record: None)
+    monkeypatch.setattr(data_folder.tf.io.TFRecordWriter, "write", lambda writer, record: None)
     with pytest.raises(OSError, match="has 0 bytes after 19 were written"):
-        examples.write_shard(str(tmp_path), "s.tfrecord", [b"abc"], 1)
+        data_folder.write_shard(str(tmp_path), "s.tfrecord", [b"abc"], 1)
 
 
 def test_hash_buckets_have_no_features_in_any_part(tmp_path):

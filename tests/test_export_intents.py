@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.export import export
-from clrec_tf.serving import publish
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.candidates import scales_between
-from clrec_tf.serving.show import show
+from clrec_tf.publishing.candidates import scales_between
+from clrec_tf.publishing import export_bundle
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.show import show
 from tests import exported
 from tests import small_run
 
@@ -52,7 +52,7 @@ def test_one_matrix_serves_both_where_one_is_the_other_scaled():
 
 def changed(name, change):
     """`held_out_users` as if the live model gave something else."""
-    honest = publish.held_out_users
+    honest = export_bundle.held_out_users
 
     def held_out_users(*arguments):
         users = honest(*arguments)
@@ -66,7 +66,7 @@ def changed(name, change):
 def test_parity_covers_every_intent(name, tmp_path, monkeypatch):
     def last_of_one_user(values):
         values[7, -1] += 1 if name == "numbers" else 1e-3
-    monkeypatch.setattr(publish, "held_out_users", changed(name, last_of_one_user))
+    monkeypatch.setattr(export_bundle, "held_out_users", changed(name, last_of_one_user))
     with pytest.raises(DataError, match="loaded and live user vectors of .* users differ by up to"):
         exported.world(exported.MULTI).export(tmp_path)
     assert os.listdir(tmp_path) == []
@@ -76,17 +76,17 @@ def test_the_order_of_almost_equal_weights_is_no_difference(tmp_path, monkeypatc
     for name in ("vectors", "weights", "numbers"):
         def swap(values):
             values[:, [2, 3]] = values[:, [3, 2]]
-        monkeypatch.setattr(publish, "held_out_users", changed(name, swap))
+        monkeypatch.setattr(export_bundle, "held_out_users", changed(name, swap))
     exported.world(exported.MULTI).export(tmp_path)
     assert "1" in os.listdir(tmp_path)
 
 
 def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):
-    asked, held_out, honest = {}, [], publish.held_out_users
-    monkeypatch.setattr(publish, "held_out_users", lambda *a: held_out.append(honest(*a)) or held_out[0])
+    asked, held_out, honest = {}, [], export_bundle.held_out_users
+    monkeypatch.setattr(export_bundle, "held_out_users", lambda *a: held_out.append(honest(*a)) or held_out[0])
     for name in ("build_index", "measured"):
-        function = getattr(publish, name)
-        monkeypatch.setattr(publish, name, lambda *a, name=name, function=function: (
+        function = getattr(export_bundle, name)
+        monkeypatch.setattr(export_bundle, name, lambda *a, name=name, function=function: (
             asked.__setitem__(name, a[2]), function(*a))[1])
     exported.world(exported.MULTI).export(tmp_path)
     vectors = held_out[0].intents.vectors
@@ -104,7 +104,7 @@ def test_from_a_trained_run_with_dwell_times_to_what_a_person_sees(tmp_path, cap
     assert small_run.run(settings) == 0
     bundle = load_bundle(export(settings))
     assert bundle.manifest["uses_dwell"] and bundle.manifest["intents"] == 5
-    assert bundle.manifest["measured"]["parity_difference"] <= publish.PARITY
+    assert bundle.manifest["measured"]["parity_difference"] <= export_bundle.PARITY
     settings = dataclasses.replace(settings, retrieve=dataclasses.replace(
         settings.retrieve, k=12, intents=3, merge="quota"))
     text = show(settings)

@@ -2,10 +2,10 @@
 import numpy as np
 import pytest
 
-from clrec_tf.debias import exposure_world
-from clrec_tf.debias import measures
-from clrec_tf.debias import table
-from clrec_tf.debias.exposure_world import WorldSettings
+from clrec_tf.lab.proof import exposure_simulator
+from clrec_tf.lab.proof.exposure_simulator import WorldSettings
+from clrec_tf.lab.proof import measures
+from clrec_tf.lab.proof import table
 
 # Closed-form targets, computed apart: world -> scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
 # printed there. One figure is off by its last digit: CLRec's pop-AUC in the first world is .64649, printed .647.
@@ -28,7 +28,7 @@ KNOWN_TABLE = {
 
 @pytest.mark.parametrize("name", KNOWN_TABLE)
 def test_figures_of_the_specification(name):
-    world = exposure_world.generate(table.world_settings(name, 0))
+    world = exposure_simulator.generate(table.world_settings(name, 0))
     models = table.scorers(world)
     for loss, (kl, oracle, biased, diversity, auc) in KNOWN_TABLE[name].items():
         found = measures.measure(world, models[loss])
@@ -44,7 +44,7 @@ def test_distributions_by_their_definitions(policy):
     """The same draws as loops over contexts and items, with the formulas written out."""
     settings = WorldSettings(policy, quality_std=.7, intent_relevance=.5, intent_exposure=2., items=12, intents=3,
                              tastes=2, seed=5)
-    world = exposure_world.generate(settings)
+    world = exposure_simulator.generate(settings)
     rng = np.random.default_rng(5)
     z = rng.permutation([0] * 4 + [1] * 4 + [2] * 4)
     pop = rng.permutation([1 / rank for rank in range(1, 13)])
@@ -76,7 +76,7 @@ def test_distributions_by_their_definitions(policy):
 def test_quality_is_drawn_where_it_has_no_effect():
     """So that worlds of one seed differ in nothing else."""
     plain, with_quality = (
-        exposure_world.generate(WorldSettings(quality_std=std, intent_relevance=0.)) for std in (0., .7))
+        exposure_simulator.generate(WorldSettings(quality_std=std, intent_relevance=0.)) for std in (0., .7))
     np.testing.assert_array_equal(plain.exposure, with_quality.exposure)
     # The logits differ by s alone, which is the same in all contexts.
     logits = [np.log(world.click_rate / (1 - world.click_rate)) for world in (plain, with_quality)]
@@ -86,7 +86,7 @@ def test_quality_is_drawn_where_it_has_no_effect():
 
 def test_world_of_the_stochastic_check():
     """Its exact divergences are known ones of trained tables (.402, .028), which training errors of up to .002 raise."""
-    world = exposure_world.tabular_world()
+    world = exposure_simulator.tabular_world()
     assert world.exposure.shape == (4, 30)
     np.testing.assert_allclose(world.exposure, np.tile(world.exposure[0], (4, 1)))
     harmonic = sum(1 / rank for rank in range(1, 31))
@@ -97,8 +97,8 @@ def test_world_of_the_stochastic_check():
 
 
 def test_impression_log_follows_exposure_and_relevance():
-    world = exposure_world.generate(WorldSettings("personal", intent_exposure=2., items=12, intents=3, tastes=2))
-    context, item, clicked = exposure_world.impression_log(world, 400_000, seed=1)
+    world = exposure_simulator.generate(WorldSettings("personal", intent_exposure=2., items=12, intents=3, tastes=2))
+    context, item, clicked = exposure_simulator.impression_log(world, 400_000, seed=1)
     shown = np.histogram2d(context, item, bins=(np.arange(7), np.arange(13)))[0]
     clicks = np.histogram2d(context[clicked], item[clicked], bins=(np.arange(7), np.arange(13)))[0]
     expected = 400_000 / 6 * world.exposure

@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from clrec_tf.models import sampled_variants
-from clrec_tf.models.queue_variants import build_variant
-from clrec_tf.negatives.impression_stream import ImpressionStream
-from clrec_tf.negatives.impression_stream import coprime_stride
+from clrec_tf.objectives.impression_stream import coprime_stride
+from clrec_tf.objectives.impression_stream import ImpressionStream
+from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.objectives import sampled_variants
+from tests.loops import local_variable
 from tests.loops import LOG_Q
 from tests.loops import Loops
 from tests.loops import ROWS
+from tests.loops import step
 from tests.loops import Towers
 from tests.loops import WIDE_ROWS
-from tests.loops import local_variable
-from tests.loops import step
 from tests.naive_queue import DIM
 from tests.naive_queue import ITEMS
 from tests.naive_queue import make_batch

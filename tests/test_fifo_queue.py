@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
-from clrec_tf.negatives import fifo_queue
+from clrec_tf.objectives import fifo_queue
 from clrec_tf.training.runtime import LocalRuntime
 import tensorflow as tf
 

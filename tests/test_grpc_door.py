@@ -17,11 +17,12 @@ import uvloop
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.service import grpc_door, grpc_messages
-from clrec_tf.service.aside import Aside
-from clrec_tf.service.counted_line import CountedLine
-from clrec_tf.service.held_bytes import HeldBytes
-from clrec_tf.serving.signatures import read_signatures
+from clrec_tf.retrieval.signatures import read_signatures
+from clrec_tf.server.aside import Aside
+from clrec_tf.server.counted_line import CountedLine
+from clrec_tf.server import grpc_messages
+from clrec_tf.server import grpc_server
+from clrec_tf.server.held_bytes import HeldBytes
 from tests import exported
 
 CLIENT = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_grpc.py"
@@ -66,7 +67,7 @@ def door(request):
     async def listen():
         state.loop, state.stop = asyncio.get_running_loop(), asyncio.Event()
         settings = ServeConfig(grpc_port=0, max_request_bytes=LARGEST, read_timeout_s=READ_S)
-        async with grpc_door.listening(settings, predictor, types.SimpleNamespace(engine=engine)) as state.port:
+        async with grpc_server.listening(settings, predictor, types.SimpleNamespace(engine=engine)) as state.port:
             ready.set()
             await state.stop.wait()
 
@@ -229,7 +230,7 @@ def test_metadata_and_status(door):
 
 def test_a_taken_port_is_an_error(door):
     async def listen():
-        async with grpc_door.listening(ServeConfig(grpc_port=door[2]), door[1], None):
+        async with grpc_server.listening(ServeConfig(grpc_port=door[2]), door[1], None):
             pass
     with pytest.raises(UserError, match=f"--grpc_port={door[2]}: nobody can listen there"):
         asyncio.run(listen())
@@ -338,4 +339,4 @@ def test_a_call_that_never_sends_ends_and_one_without_a_message_too(door):
     ("ipv4:10.0.0.1:4321", "10.0.0.1"), ("ipv6:%5B2001:db8::1%5D:4321", "2001:db8::1"),
     ("ipv6:[::1]:4321", "::1"), ("unix:", "unix:")])
 def test_a_client_is_known_by_its_address(peer, address):
-    assert grpc_door._address(peer) == address
+    assert grpc_server._address(peer) == address

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from clrec_tf.service.huge_pages import use_huge_pages
+from clrec_tf.server.huge_pages import use_huge_pages
 
 
 def huge_bytes(address):

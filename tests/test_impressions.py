@@ -7,15 +7,15 @@ import pathlib
 import numpy as np
 import pytest
 
-from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import impressions
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.training.objectives import read_exposures
+from clrec_tf.objectives.build import read_exposures
+from clrec_tf.preparation import impressions
+from clrec_tf import prepare
 from tests import prepared_data
 
 DAY = 86_400

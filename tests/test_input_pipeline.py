@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.assignments import Ledger
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
-from clrec_tf.data.ledger import Ledger
+from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from tests.prepared_data import read_split
 from tests.small_run import prepared

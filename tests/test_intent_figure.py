@@ -2,11 +2,11 @@
 import numpy as np
 import pytest
 
-from clrec_tf.evaluation import intent_figure
+from clrec_tf.evaluation.intent_example import draw_user
 from clrec_tf.evaluation.intent_example import IntentExample
 from clrec_tf.evaluation.intent_example import ShownItem
 from clrec_tf.evaluation.intent_example import ShownVector
-from clrec_tf.evaluation.intent_example import draw_user
+from clrec_tf.evaluation import intent_figure
 
 
 def test_users_with_enough_clicks_come_first():

@@ -4,9 +4,9 @@ import pytest
 
 from clrec_tf.data.schema import Feature
 from clrec_tf.encoders.intent_items import IntentItemEncoder
-from clrec_tf.encoders.intents import IntentUserEncoder
-from clrec_tf.encoders.intents import importance
-from clrec_tf.encoders.intents import routing_logits
+from clrec_tf.encoders.intent_user import importance
+from clrec_tf.encoders.intent_user import IntentUserEncoder
+from clrec_tf.encoders.intent_user import routing_logits
 from clrec_tf.errors import UserError
 import tensorflow as tf
 

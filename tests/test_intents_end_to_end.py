@@ -13,10 +13,10 @@ from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import load_json
-from clrec_tf.debias import end_to_end
-from clrec_tf.debias import intents_end_to_end
-from clrec_tf.debias import weekend
 from clrec_tf.errors import UserError
+from clrec_tf.lab.simulator import end_to_end
+from clrec_tf.lab.simulator import intents_end_to_end
+from clrec_tf.lab.simulator import weekend
 from tests.prepared_data import read_split
 
 LENGTH = 5

@@ -7,8 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from clrec_tf.service import item_finder
-from clrec_tf.service.item_finder import ItemFinder, known_items
+from clrec_tf.server import item_finder
+from clrec_tf.server.item_finder import ItemFinder, known_items
 from tests.exported import ITEMS, loaded
 
 WORDS = ("star", "wars", "Star Trek", "starting", "éclair", "ECLAIR", "war", "mustard", "10", "t")

@@ -9,7 +9,7 @@ import pytest
 
 from clrec_tf.config import Paths, ServeConfig
 from clrec_tf.errors import BusyError, ClusterError, DiskFullError
-from clrec_tf.serving.tf_serving import BATCHING_FILE, MODELS_FILE
+from clrec_tf.publishing.tf_serving import BATCHING_FILE, MODELS_FILE
 from tests import kubernetes_manifests as manifests
 
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
+from clrec_tf.data.assignments import Ledger
 from clrec_tf.data.epoch_plan import EpochPlan
-from clrec_tf.data.ledger import Ledger
 from clrec_tf.data.schema import Shard
 
 EPOCHS = 2

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from tests import small_run
-from tests.local_cluster import ROOT
 from tests.local_cluster import flags
+from tests.local_cluster import ROOT
 from tests.local_cluster import wait_for
+from tests import small_run
 
 pytestmark = pytest.mark.cluster
 

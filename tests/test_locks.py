@@ -10,15 +10,15 @@ import time
 
 import pytest
 
-from clrec_tf import atomic
-from clrec_tf import locks
 from clrec_tf.errors import BusyError
 from clrec_tf.errors import DiskFullError
+from clrec_tf.system import atomic
+from clrec_tf.system import locks
 
 ROOT = pathlib.Path(__file__).parents[1]
 WRITES = """
 import os, sys, time
-from clrec_tf import atomic
+from clrec_tf.system import atomic
 with atomic.new_folder(sys.argv[1], "data_dir=x") as folder:
     open(os.path.join(folder, "file"), "w").close()
     print("writing", os.getpid(), flush=True)

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from clrec_tf.data import ids
-from clrec_tf.data import values
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.tables import values
 from tests import log_files
 from tests.log_files import feature_values
 from tests.log_files import read

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import dense_features
-from clrec_tf.data import item_features
-from clrec_tf.data import logs
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import dense_features
+from clrec_tf.preparation import item_features
+from clrec_tf.preparation import logs
 
 
 def read(path, **settings):

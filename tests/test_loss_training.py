@@ -14,17 +14,17 @@ from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExportConfig
 from clrec_tf.config import LossConfig
+from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.examples import read_catalogue
-from clrec_tf.evaluation.examples import read_evaluation_set
 from clrec_tf.export import export
-from clrec_tf.models import sampled_variants
 from clrec_tf.models.build import build_model
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.training import objectives
+from clrec_tf.models.encode import Encoder
+from clrec_tf.objectives import build
+from clrec_tf.objectives import sampled_variants
+from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
@@ -126,7 +126,7 @@ def test_tf_default_learns_and_goes_on_from_a_checkpoint(data_dir, tmp_path):
 
 
 def test_a_propensity_of_low_rank_trains(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr("clrec_tf.models.propensity.SOFTMAX_STEPS", 100)
+    monkeypatch.setattr("clrec_tf.objectives.propensity_models.SOFTMAX_STEPS", 100)
     assert small_run.run(config(data_dir, tmp_path, dict(loss="ipw", propensity="softmax"))) == 0
     assert_falling(small_run.losses(tmp_path))
 
@@ -145,7 +145,7 @@ def test_a_run_keeps_its_loss(data_dir, tmp_path):
 def objective_of(data_dir, loss, model=None, propensity=None):
     settings = config(data_dir, "", loss, model)
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
-    return objectives.build_objective(settings, schema, manifest, build_model(settings.model, schema), LocalRuntime(),
+    return build.build_objective(settings, schema, manifest, build_model(settings.model, schema), LocalRuntime(),
                                       propensity)
 
 
@@ -194,7 +194,7 @@ def test_ipw_scores_all_items_where_they_are_few(data_dir, monkeypatch):
     found = objective_of(data_dir, dict(loss="ipw", ipw_cap=2.0), propensity=lambda: (None, {}))
     assert isinstance(found._softmax, sampled_variants.FullSoftmax)
     assert found._cap == 2 * len(clicks_by_id(data_dir))
-    monkeypatch.setattr(objectives, "MAX_FULL_SOFTMAX", 20)
+    monkeypatch.setattr(build, "MAX_FULL_SOFTMAX", 20)
     found = objective_of(data_dir, dict(loss="ipw", ipw_cap=0.0), propensity=lambda: (None, {}))
     assert isinstance(found._softmax, sampled_variants.SampledSoftmax) and found._cap == np.inf
     with pytest.raises(UserError, match="--loss=full_softmax scores every item.* 30 are more than 20: use sampled"):

@@ -5,11 +5,13 @@ import shutil
 
 import pytest
 
-from clrec_tf import retrieve, serve, update_index
+from clrec_tf import retrieve
+from clrec_tf import serve
+from clrec_tf import update_index
 from clrec_tf.config import Config, Paths, RetrieveConfig, ServeConfig, UpdateConfig
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.manifest import checked_export_dir, complete_versions
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.manifest import checked_export_dir, complete_versions
 from tests import exported
 
 COMMANDS = [serve, retrieve, update_index]

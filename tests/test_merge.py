@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from clrec_tf.serving import merge
+from clrec_tf.retrieval import merge
 
 INF = np.inf
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from clrec_tf.service.faults import Late, Unavailable
-from clrec_tf.service.micro_batches import MicroBatcher
+from clrec_tf.server.faults import Late, Unavailable
+from clrec_tf.server.micro_batches import MicroBatcher
 
 
 class Runner:

@@ -4,8 +4,8 @@ import collections
 import numpy as np
 import pytest
 
-from clrec_tf.negatives.multi_queue import MultiQueue
-from clrec_tf.negatives.multi_queue import intent_slots
+from clrec_tf.objectives.intent_queues import intent_slots
+from clrec_tf.objectives.intent_queues import MultiQueue
 from clrec_tf.training.runtime import LocalRuntime
 import tensorflow as tf
 

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from clrec_tf.losses import multi_queue
+from clrec_tf.losses import multi_vector
 import tensorflow as tf
 
 
@@ -14,7 +14,7 @@ def unit(rng, *shape):
 
 
 def mean_log(*arguments, **options):
-    return multi_queue.mean_log_denominator(*arguments, **options)[0]
+    return multi_vector.mean_log_denominator(*arguments, **options)[0]
 
 
 @pytest.mark.parametrize("selected, expected", [(0, 1.175256492), (1, 2.175256492)])
@@ -22,20 +22,20 @@ def test_two_vectors_two_queues_by_hand(selected, expected):
     """z = I₂; candidates (1,0) = the positive and (0,1), of the intent (−1,0): Z = (e+1+1/e) + (1+e+1) = 8.804443."""
     vectors = tf.constant([[[1.0, 0.0], [0.0, 1.0]]])
     weights = tf.constant([[2.0, 0.0]] if selected == 0 else [[0.0, 2.0]])
-    total, logs = multi_queue.mean_log_denominator(
+    total, logs = multi_vector.mean_log_denominator(
         vectors, tf.constant([0]), tf.constant([1.0]), tf.constant([[1.0, 0.0], [0.0, 1.0]]), tf.ones([1, 2]),
         tf.constant([[[-1.0, 0.0]], [[9.0, 9.0]]]), tf.constant([[1.0], [1.0]]), temperature=1.0)
     np.testing.assert_allclose(tf.exp(logs), [8.804443], rtol=1e-6)
     scores = tf.constant([[1.0, 0.0]])  # ⟨z_h, (1,0)⟩
-    for mode in multi_queue.ST_MODES:
-        loss = total - multi_queue.selected_score(scores, weights, mode, 100.0)[0]
+    for mode in multi_vector.ST_MODES:
+        loss = total - multi_vector.selected_score(scores, weights, mode, 100.0)[0]
         np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
 
 def gradients_of_selection(mode, scores, weight_logits, max_ratio=math.inf):
     scores, weight_logits = tf.Variable(scores), tf.Variable(weight_logits)
     with tf.GradientTape() as tape:
-        value = multi_queue.selected_score(scores, weight_logits, mode, max_ratio)
+        value = multi_vector.selected_score(scores, weight_logits, mode, max_ratio)
         loss = -tf.reduce_sum(value)
     return value.numpy(), *(gradient.numpy() for gradient in tape.gradient(loss, [weight_logits, scores]))
 
@@ -70,7 +70,7 @@ def test_soft_has_the_gradient_of_the_mixture():
     np.testing.assert_allclose(by_scores, [-posterior], rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", multi_queue.ST_MODES)
+@pytest.mark.parametrize("mode", multi_vector.ST_MODES)
 def test_no_nan_at_a_gap_of_28(mode):
     """Two cosines of −1 and 1 at ρ = .07: the largest gap that there is."""
     for gap in (28.6, -28.6):
@@ -97,7 +97,7 @@ def case(seed, rows=23, intents=5, dim=6, shared=13, own=7):
 
 
 def brute(c, temperature):
-    logs = multi_queue.brute_force_log_denominators(
+    logs = multi_vector.brute_force_log_denominators(
         c["vectors"], c["intents"], c["shared"], tf.repeat(c["shared_counts"], c["own"].shape[0], axis=0), c["own"],
         c["own_counts"], temperature)
     return tf.reduce_sum(c["shares"] * logs)
@@ -130,7 +130,7 @@ def test_brute_force_is_the_formula():
             for items, counts in ((c["shared"], c["shared_counts"][0]), (c["own"][intent], c["own_counts"][intent])):
                 for item, count in zip(items.numpy(), counts.numpy()):
                     total += count * math.exp(vector @ item / 0.3)
-        found = multi_queue.mean_log_denominator(**c, temperature=0.3)[1][row]
+        found = multi_vector.mean_log_denominator(**c, temperature=0.3)[1][row]
         np.testing.assert_allclose(found, math.log(total), rtol=1e-5)
 
 

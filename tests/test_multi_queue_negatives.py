@@ -4,10 +4,10 @@ import pytest
 
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses.contrastive import weighted_mean
-from clrec_tf.models import sampled_variants
 from clrec_tf.models.multi_clrec import AuxiliarySettings
-from clrec_tf.models.multi_queue_negatives import own_entry_once
-from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.objectives.multi_queue_negatives import own_entry_once
+from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.objectives import sampled_variants
 from clrec_tf.training.runtime import LocalRuntime
 from tests import tiny_multi
 from tests.tiny_multi import random_batch, tiny_model

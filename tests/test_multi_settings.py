@@ -13,14 +13,14 @@ import tensorflow as tf
 from clrec_tf import command_line
 from clrec_tf.config import LossConfig
 from clrec_tf.config import ModelConfig
+from clrec_tf.data.held_out_examples import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.models import build
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
-from tests import small_run
 from tests.prepared_data import prepare_text
+from tests import small_run
 from tests.test_loss_training import assert_falling
 from tests.test_multi_training import LEARNING
 from tests.test_multi_training import LONG_TRAINING

@@ -10,16 +10,16 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import LossConfig
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
-from clrec_tf.evaluation.examples import read_catalogue
+from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.models.encode import Encoder
 from clrec_tf.training import loop
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
-from tests import small_run
 from tests.local_cluster import queue_of
 from tests.local_cluster import values
+from tests import small_run
 from tests.test_loss_training import assert_equal_checkpoints
 from tests.test_loss_training import assert_falling
 from tests.test_training import LIST

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from clrec_tf.benchmarks import open_loop
-from clrec_tf.benchmarks.open_loop import Spec
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import open_loop
+from clrec_tf.lab.benchmarks.open_loop import Spec
 
 
 class Server:

@@ -8,9 +8,9 @@ from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from clrec_tf.config import TrainConfig
 from clrec_tf.encoders.embeddings import lookup, lookup_distinct
-from clrec_tf.training.optimizers import WarmupSchedule
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.optimizers import summed_rows
+from clrec_tf.training.optimizers import WarmupSchedule
 from clrec_tf.training.step import global_norm
 from clrec_tf.training.step import scale_gradients
 

@@ -7,7 +7,7 @@ import urllib.parse
 
 import pytest
 
-from clrec_tf.serving.bundle import load_bundle
+from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.update_index import update_bundle
 from tests import chromium
 from tests.exported import ITEMS

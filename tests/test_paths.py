@@ -14,20 +14,20 @@ from clrec_tf import config as config_lib
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data.held_out_examples import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
-from clrec_tf.evaluation.examples import read_catalogue
 from clrec_tf.export import export
 from clrec_tf.prepare import prepare
-from clrec_tf.serving import publish
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.index import ScannIndex
-from clrec_tf.serving.index import load_index
-from clrec_tf.serving.index import save_index
-from clrec_tf.serving.user_requests import read_parquet
+from clrec_tf.publishing import export_bundle
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.index import load_index
+from clrec_tf.retrieval.index import save_index
+from clrec_tf.retrieval.index import ScannIndex
+from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.training.checkpoints import find_checkpoint
-from clrec_tf.training.cluster_runtime import ClusterRuntime
+from clrec_tf.training.cluster.runtime import ClusterRuntime
 from tests import exported
 from tests import small_run
 
@@ -143,21 +143,21 @@ def test_a_cluster_refuses_a_folder_that_its_servers_could_not_read_from(tmp_pat
 
 def test_an_export_that_came_second_says_so(tmp_path, monkeypatch):
     world, place = exported.world("int"), tmp_path / "models"
-    check, other = publish.check_lists, exported.bundle_folder("int")
+    check, other = export_bundle.check_lists, exported.bundle_folder("int")
 
     def meanwhile(*arguments):  # another export into the same folder, begun later and done earlier
         shutil.copytree(other, place / "1")
         check(*arguments)
-    monkeypatch.setattr(publish, "check_lists", meanwhile)
+    monkeypatch.setattr(export_bundle, "check_lists", meanwhile)
     world.export(place)  # which takes the next number, and knows that it does
     assert load_bundle(str(place)).path == str(place / "2")
     monkeypatch.undo()
-    write = publish._write
+    write = export_bundle._write
 
     def beside(*arguments):  # one that has no lock, as on file systems without them
         shutil.copytree(other, place / "7")
         write(*arguments)
-    monkeypatch.setattr(publish, "_write", beside)
+    monkeypatch.setattr(export_bundle, "_write", beside)
     with pytest.raises(UserError, match=f"--export_dir={place}: version 7 is the newest now, it was 2 when this one was"):
         world.export(place)
     monkeypatch.undo()

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from clrec_tf import prepare
-from clrec_tf.errors import DataError
 from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
-from tests import small_run
+from clrec_tf.errors import DataError
+from clrec_tf import prepare
 from tests.prepared_data import prepare_text
+from tests import small_run
 
 DAY, BEGIN = 86_400, 1_600_000_000 // 86_400 * 86_400  # midnight, UTC
 

@@ -9,13 +9,13 @@ import pytest
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.service.aside import Aside
-from clrec_tf.service.engine import Engine
-from clrec_tf.service.faults import TooMany, Unavailable
-from clrec_tf.service.held_bytes import HeldBytes
-from clrec_tf.service.metrics import Metrics
-from clrec_tf.service.predictor import Predictor
-from clrec_tf.serving.search_options import SearchOptions
+from clrec_tf.server.aside import Aside
+from clrec_tf.server.engine import Engine
+from clrec_tf.server.faults import TooMany, Unavailable
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.server.held_bytes import HeldBytes
+from clrec_tf.server.metrics import Metrics
+from clrec_tf.server.predictor import Predictor
 from tests import exported
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import pytest
 
 from clrec_tf import benchmark
-from clrec_tf import prepare
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
@@ -21,6 +20,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf import prepare
 
 from tests import prepared_data
 

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
+from clrec_tf import prepare
 from tests import prepared_data
-from tests.test_prepare import DAY
 from tests.test_prepare import call
+from tests.test_prepare import DAY
 
 
 @pytest.mark.parametrize("name, given_settings, users, items, clicks", [

@@ -10,14 +10,14 @@ from clrec_tf.config import Config
 from clrec_tf.config import LossConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
-from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.assignments import Ledger
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
-from clrec_tf.data.ledger import Ledger
+from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.models import propensity as models
-from clrec_tf.training import objectives
-from clrec_tf.training import propensity
+from clrec_tf.objectives import build
+from clrec_tf.objectives import propensity_fit
+from clrec_tf.objectives import propensity_models as models
 from tests.naive_queue import make_batch
 from tests.prepared_data import prepare_text
 
@@ -45,7 +45,7 @@ def fitted(data_dir, epochs=1, **settings):
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 2, 8, "sliding", 0)
     batches = training_dataset(data_dir, schema, manifest, plan, Ledger(plan, epochs).remaining(), 4)
-    of_batch, constants = propensity.fit(config, schema, manifest, batches)
+    of_batch, constants = propensity_fit.fit(config, schema, manifest, batches)
     return lambda batch: of_batch(batch, constants)
 
 
@@ -142,7 +142,7 @@ def test_popularity_of_clicks_whatever_the_number_of_epochs(data_dir):
 
 def pairs_of(data_dir):
     manifest = schema_lib.load_manifest(data_dir)
-    return objectives.read_exposures(data_dir, manifest, "--x").tolist()
+    return build.read_exposures(data_dir, manifest, "--x").tolist()
 
 
 @pytest.mark.parametrize("feature,context_of", [("category", {0: 0, P: 1, Q: 1, R: 2}), ("", {0: 0, P: 1, Q: 1, R: 2})])
@@ -182,7 +182,7 @@ def test_fitting_on_clicks_is_said_and_warned_of_where_the_model_is_fine(data_di
 
 def report_of(propensities, weights, cap, logged):
     batch = make_batch([2] * len(weights), weights=weights)
-    propensity.report(lambda _: tf.constant(propensities), tf.data.Dataset.from_tensors(batch), cap)
+    propensity_fit.report(lambda _: tf.constant(propensities), tf.data.Dataset.from_tensors(batch), cap)
     return logged.records[-1].getMessage()
 
 
@@ -205,7 +205,7 @@ def test_the_cap_counts_in_averages(data_dir, logged):
 
 def test_pairs_of_a_batch():
     batch = make_batch([5, 6, 7, 8], weights=[1, 0, .5, 1], histories=[[3, 4], [3, 0], [2, 0], [0, 0]])
-    assert propensity.pairs(batch).tolist() == [[4, 5], [2, 7], [0, 8]]
+    assert propensity_fit.pairs(batch).tolist() == [[4, 5], [2, 7], [0, 8]]
 
 
 @pytest.mark.parametrize("settings,epochs,message", [
@@ -219,10 +219,10 @@ def test_refusals(data_dir, settings, epochs, message):
 
 
 def test_refusals_of_sizes_and_of_data_without_features_or_impressions(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(propensity, "MAX_TABLE", 5)
+    monkeypatch.setattr(propensity_fit, "MAX_TABLE", 5)
     with pytest.raises(UserError, match="--propensity=category: 4 values times 4 items .* --propensity_feature"):
         fitted(data_dir, propensity="category")
-    monkeypatch.setattr(propensity, "MAX_FULL_SOFTMAX", 2)
+    monkeypatch.setattr(propensity_fit, "MAX_FULL_SOFTMAX", 2)
     with pytest.raises(UserError, match="--propensity=softmax scores every item; 3 are more than 2"):
         fitted(data_dir, propensity="softmax")
     plain = prepare_text(tmp_path, CLICKS, min_train_length=2)
@@ -238,5 +238,5 @@ def test_sequences_of_one_click_are_no_examples(tmp_path):
     config = dataclasses.replace(Config(Paths(data_dir=single)), loss=LossConfig(loss="ipw", propensity_data="clicks"))
     plan = EpochPlan(manifest.shards["train"], 2, 8, "last", 0)
     with pytest.raises(UserError, match="sequences of two clicks or more"):
-        propensity.fit(config, schema, manifest, training_dataset(single, schema, manifest, plan,
+        propensity_fit.fit(config, schema, manifest, training_dataset(single, schema, manifest, plan,
                                                                          Ledger(plan, 1).remaining(), 4))

@@ -9,8 +9,8 @@ from uvicorn.server import ServerState
 import uvloop
 
 from clrec_tf.config import ServeConfig
-from clrec_tf.service.protocol import protocol
-from clrec_tf.service.request_bytes import SLICE, RequestBytes
+from clrec_tf.server.protocol import protocol
+from clrec_tf.server.request_bytes import SLICE, RequestBytes
 
 READ_S, HEAD = 1.0, 65_536
 POST = b"POST /%b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"

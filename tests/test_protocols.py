@@ -6,7 +6,7 @@ import pytest
 
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.evaluation import metrics, protocols
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.sampled_negatives import sample_negatives
 
 

@@ -11,14 +11,14 @@ import time
 import numpy as np
 import pytest
 
-from clrec_tf import json_files
-from clrec_tf import update_index
 from clrec_tf.errors import BusyError
 from clrec_tf.errors import DataError
-from clrec_tf.serving import publish
-from clrec_tf.serving import publishing
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.withdrawals import WITHDRAWN_FILE
+from clrec_tf.publishing import export_bundle
+from clrec_tf.publishing import one_publisher
+from clrec_tf.publishing.withdrawals import WITHDRAWN_FILE
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.system import json_files
+from clrec_tf import update_index
 from tests import exported
 
 A, B, C = (exported.original_id("string", number) for number in (3, 14, 15))
@@ -66,7 +66,7 @@ def test_two_updates_at_once_both_count(export_dir):
 
 def test_an_update_waits_for_whoever_publishes(export_dir, caplog):
     done = []
-    with publishing.publishing(str(export_dir)):
+    with one_publisher.publishing(str(export_dir)):
         thread = threading.Thread(target=lambda: done.append(update(export_dir, withdraw=[A])))
         thread.start()
         while "waiting for process" not in caplog.text:
@@ -76,12 +76,12 @@ def test_an_update_waits_for_whoever_publishes(export_dir, caplog):
         shutil.copytree(export_dir / "1", export_dir / "2")  # the other's
     thread.join(60)
     assert done == [str(export_dir / "3")] and load_bundle(done[0]).manifest["updated"]["version"] == 1
-    assert not (export_dir / publishing.LOCK_FILE).exists()
+    assert not (export_dir / one_publisher.LOCK_FILE).exists()
 
 
 @pytest.mark.parametrize("module, name, make", [
     (update_index, "measure_update", lambda folder: update(folder, withdraw=[A])),
-    (publish, "_measure", lambda folder: exported.world("string").export(folder))])
+    (export_bundle, "_measure", lambda folder: exported.world("string").export(folder))])
 def test_what_was_made_from_an_older_version_is_not_published(export_dir, monkeypatch, module, name, make):
     """As without locks: somebody else publishes in the middle."""
     measure = getattr(module, name)
@@ -148,6 +148,6 @@ def test_a_version_made_from_an_older_one_on_purpose_says_what_it_replaces(expor
 
 @pytest.mark.usefixtures("without_locks")
 def test_without_locks_it_says_so(export_dir, caplog):
-    with publishing.publishing(str(export_dir)):
+    with one_publisher.publishing(str(export_dir)):
         pass
     assert "has no locks: publish there from one process at a time" in caplog.text

@@ -10,7 +10,7 @@ from clrec_tf.data.schema import Feature
 from clrec_tf.errors import UserError
 from clrec_tf.losses.contrastive import contrastive_loss
 from clrec_tf.losses.contrastive import weighted_mean
-from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.objectives.queue_variants import build_variant
 from clrec_tf.training.runtime import LocalRuntime
 from tests.naive_queue import DIM, ITEMS, TEMPERATURE, NaiveQueue, make_batch, random_batch, tiny_model
 import tensorflow as tf

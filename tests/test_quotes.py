@@ -5,9 +5,9 @@ import io
 import numpy as np
 import pytest
 
-from clrec_tf.data import quotes
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.tables import quotes
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from clrec_tf import config
 from clrec_tf.command_line import ALIASES
+from clrec_tf import config
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLAGS = {ALIASES.get(f.name, f.name) for section in config.SECTIONS.values() for f in dataclasses.fields(section)}

@@ -14,8 +14,8 @@ import tensorflow as tf
 from clrec_tf import retrieve
 from clrec_tf.config import Config, Paths, RetrieveConfig
 from clrec_tf.errors import UserError
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.user_requests import read_json_lines
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.user_requests import read_json_lines
 from tests import exported
 
 A, B, C = (exported.original_id("string", number) for number in (3, 14, 15))

@@ -5,21 +5,21 @@ import numpy as np
 import pytest
 
 from clrec_tf.losses.contrastive import weighted_mean
-from clrec_tf.models import sampled_variants
-from clrec_tf.negatives.alias_sampler import AliasSampler
-from tests.loops import LOG_Q
-from tests.loops import ROWS
-from tests.loops import SHARE
-from tests.loops import Towers
+from clrec_tf.objectives.alias_sampler import AliasSampler
+from clrec_tf.objectives import sampled_variants
 from tests.loops import central_differences
 from tests.loops import local_variable
+from tests.loops import LOG_Q
 from tests.loops import log_sum_exp
 from tests.loops import mean_of_rows
+from tests.loops import ROWS
+from tests.loops import SHARE
 from tests.loops import step
+from tests.loops import Towers
 from tests.naive_queue import ITEMS
-from tests.naive_queue import TEMPERATURE
 from tests.naive_queue import make_batch
 from tests.naive_queue import random_batch
+from tests.naive_queue import TEMPERATURE
 from tests.naive_queue import tiny_model
 import tensorflow as tf
 

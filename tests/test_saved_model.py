@@ -12,13 +12,13 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import ModelConfig
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.models.build import build_model
-from clrec_tf.serving.candidates import encode_candidates
-from clrec_tf.serving.graph_checks import foreign_ops
-from clrec_tf.serving.saved_model import MAX_RETRIEVED, UserTower
-from clrec_tf.serving.tower_parts import TowerParts
+from clrec_tf.models.encode import Encoder
+from clrec_tf.publishing.candidates import encode_candidates
+from clrec_tf.publishing.graph_checks import foreign_ops
+from clrec_tf.publishing.saved_model import MAX_RETRIEVED, UserTower
+from clrec_tf.publishing.tower_parts import TowerParts
 from tests import exported
 
 PAD = {"int": -1, "string": ""}

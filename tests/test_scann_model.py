@@ -11,15 +11,15 @@ import tensorflow as tf
 
 from clrec_tf.config import ExportConfig
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.serving import efforts
-from clrec_tf.serving import scann_model
-from clrec_tf.serving import scann_ops_index
-from clrec_tf.serving import tuning
-from clrec_tf.serving.candidates import encode_candidates
-from clrec_tf.serving.graph_checks import foreign_ops
-from clrec_tf.serving.scann_ops_index import OpsIndex
-from clrec_tf.serving.tower_parts import TowerParts
+from clrec_tf.models.encode import Encoder
+from clrec_tf.publishing.candidates import encode_candidates
+from clrec_tf.publishing.graph_checks import foreign_ops
+from clrec_tf.publishing import scann_model
+from clrec_tf.publishing import scann_ops_index
+from clrec_tf.publishing.scann_ops_index import OpsIndex
+from clrec_tf.publishing.tower_parts import TowerParts
+from clrec_tf.publishing import tuning
+from clrec_tf.retrieval import efforts
 from tests import exported
 
 KINDS, RANGE = ("string", exported.MULTI), (-0.25, 1.25)

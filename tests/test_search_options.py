@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from clrec_tf.serving import efforts
-from clrec_tf.serving.scann_index import ScannIndex
-from clrec_tf.serving.retrieval import Retriever
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest
+from clrec_tf.retrieval import efforts
+from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.scann_index import ScannIndex
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest
 from tests import exported
 from tests.test_merge import loop_quota
 

@@ -11,18 +11,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clrec_tf import exposure_world
-from clrec_tf import prepare
 from clrec_tf.config import Config
 from clrec_tf.config import ExposureWorldConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data.world import switch_probability
-from clrec_tf.debias import sequential_world
-from clrec_tf.debias import visits as visits_lib
-from clrec_tf.debias import world_logs
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf import exposure_world
+from clrec_tf.lab.simulator import logs
+from clrec_tf.lab.simulator import sequential
+from clrec_tf.lab.simulator import visits as visits_lib
+from clrec_tf.preparation.synthetic_log import switch_probability
+from clrec_tf import prepare
 from tests.prepared_data import read_split
 
 FILES = ["clicks.csv", "impressions.parquet", "items.tsv", "truth.npz", "world.json"]
@@ -55,7 +55,7 @@ def fixture_small(tmp_path_factory):
 
 @pytest.fixture(scope="module", name="large")
 def fixture_large():
-    return sequential_world.generate(ExposureWorldConfig(), 3)
+    return sequential.generate(ExposureWorldConfig(), 3)
 
 
 def assert_frequencies(counts, probabilities):
@@ -75,7 +75,7 @@ def test_tables_by_loops():
     config = ExposureWorldConfig(exposure_users=5, exposure_items=35, exposure_types=3, quality_std=0.5,
                                  intent_bonus=1.25, exposure_tau=1.75, exposure_zipf=0.8)
     for policy in ("pop", "quality", "intent", "personal", "uniform"):
-        world = sequential_world.generate(dataclasses.replace(config, exposure_policy=policy), 1)
+        world = sequential.generate(dataclasses.replace(config, exposure_policy=policy), 1)
         items = world.catalogue
         np.testing.assert_allclose(sorted(items.popularity), [(35 - rank) ** -0.8 for rank in range(35)], rtol=1e-12)
         assert world.relevance.shape == world.exposure.shape == (8 * 3, 35)
@@ -98,7 +98,7 @@ def test_tables_by_loops():
 def test_policies_share_items_users_and_visits():
     """What depends on the policy is only what is shown."""
     config = ExposureWorldConfig(**TINY)
-    first, second = (sequential_world.generate(dataclasses.replace(config, **change), 5)
+    first, second = (sequential.generate(dataclasses.replace(config, **change), 5)
                      for change in (dict(exposure_policy="uniform"), dict(exposure_policy="personal")))
     for one, other in ((first.visits, second.visits), (first.catalogue, second.catalogue)):
         for field in dataclasses.fields(one):
@@ -211,7 +211,7 @@ def test_weekends_have_other_types_and_intents(large):
     assert odd[~weekend].mean() == pytest.approx(expected[0], abs=0.02)
     assert odd[weekend].mean() == pytest.approx(expected[1], abs=0.02)
     assert late[weekend].mean() > late[~weekend].mean() + 0.15
-    same = sequential_world.generate(ExposureWorldConfig(weekend_shift=0.0, exposure_items=64), 3)
+    same = sequential.generate(ExposureWorldConfig(weekend_shift=0.0, exposure_items=64), 3)
     weekend, odd = visits_lib.is_weekend(same.visits.seconds), same.user_type[same.visits.user] % 2 == 1
     assert weekend.mean() == pytest.approx(2 / 7, abs=SIGMAS * np.sqrt(2 / 7 * 5 / 7 / len(weekend)))
     assert odd[weekend].mean() == pytest.approx(odd[~weekend].mean(), abs=0.02)
@@ -253,7 +253,7 @@ def test_visits_as_a_whole_by_enumeration_and_naive_simulation(context):
     number = {course: n for n, course in enumerate(courses)}
 
     size = 60_000
-    shown = sequential_world.show_until_click(np.random.default_rng(0), EXPOSURE, RELEVANCE, np.full(size, context), 3)
+    shown = sequential.show_until_click(np.random.default_rng(0), EXPOSURE, RELEVANCE, np.full(size, context), 3)
     starts = np.flatnonzero(shown.place == 0)
     assert len(starts) == size and (np.diff(shown.visit) >= 0).all()
     ends = np.append(starts[1:], len(shown.item))
@@ -268,7 +268,7 @@ def test_contexts_are_kept_apart():
     """Visits of mixed contexts: each context's clicks follow its own q·c, each one's impressions its own q."""
     context = np.random.default_rng(0).integers(0, 2, 40_000)
     one_item = np.array([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]])
-    shown = sequential_world.show_until_click(np.random.default_rng(1), one_item, RELEVANCE, context, 5)
+    shown = sequential.show_until_click(np.random.default_rng(1), one_item, RELEVANCE, context, 5)
     np.testing.assert_array_equal(shown.item // 2, context[shown.visit])
     np.testing.assert_array_equal(shown.place, [n for length in np.bincount(shown.visit) for n in range(length)])
 
@@ -276,7 +276,7 @@ def test_contexts_are_kept_apart():
 def test_logs_follow_the_truth(small):
     """From the files, in each of the 16 contexts: clicks ~ q·c/r, the others ~ q·(1−c)/(1−r), lengths ~ r = Σ q·c."""
     impressions, clicks, _ = frames(small)
-    truth = world_logs.load_truth(small)
+    truth = logs.load_truth(small)
     context = truth.contexts_at(clicks["user_id"].to_numpy(), clicks["timestamp"].to_numpy())
     number = {item: n for n, item in enumerate(truth.item_ids)}
     item = np.array([number[name] for name in clicks["item_id"]])
@@ -316,7 +316,7 @@ def test_clicks_per_impression_is_the_mean_rate(large):
 
 def test_uniform_policy_shows_all_items_alike():
     config = ExposureWorldConfig(exposure_users=400, exposure_items=64, exposure_policy="uniform")
-    world = sequential_world.generate(config, 0)
+    world = sequential.generate(config, 0)
     np.testing.assert_allclose(world.exposure, 1 / 64, rtol=1e-12)
     # Impressions are drawn until a click, so their number depends on what they were, but not each place's item.
     first = world.impressions.item[world.impressions.place == 0]
@@ -336,10 +336,10 @@ def test_forms_and_clicks_among_impressions(small):
     assert clicks.equals(impressions.filter(pl.col("clicked") == 1).drop("clicked"))
     assert items["item_id"].to_list() == [f"i{n:06d}" for n in range(1, 65)]
     assert items["gender"].unique().sort().to_list() == ["any", "men", "women"]
-    truth = world_logs.load_truth(small)
+    truth = logs.load_truth(small)
     assert truth.item_ids.tolist() == items["item_id"].to_list()
     assert [f"c{intent + 1}" for intent in truth.item_intent] == items["category"].str.split(".").list.first().to_list()
-    sellers = sequential_world.generate(ExposureWorldConfig(**SMALL), 0).catalogue.seller
+    sellers = sequential.generate(ExposureWorldConfig(**SMALL), 0).catalogue.seller
     assert items["seller"].to_list() == [f"s{seller + 1}" for seller in sellers]
 
 
@@ -352,7 +352,7 @@ def test_facts(small):
     """world.json against the files."""
     impressions, clicks, items = frames(small)
     facts = json.loads(pathlib.Path(small, "world.json").read_text(encoding="utf-8"))
-    truth = world_logs.load_truth(small)
+    truth = logs.load_truth(small)
     assert facts["clicks"] == len(clicks) and facts["impressions"] == len(impressions)
     assert facts["settings"]["exposure_policy"] == "personal" and facts["users"] == len(truth.user_type) == 400
     assert facts["impressions_per_click"] == pytest.approx(len(impressions) / len(clicks), abs=1e-3)
@@ -373,8 +373,8 @@ def test_facts(small):
 
 def test_truth_knows_the_context_of_every_click(small):
     """Against the world drawn again: type by user, intent by visit."""
-    world = sequential_world.generate(ExposureWorldConfig(**SMALL), 0)
-    truth = world_logs.load_truth(small)
+    world = sequential.generate(ExposureWorldConfig(**SMALL), 0)
+    truth = logs.load_truth(small)
     rows = np.random.default_rng(0).permutation(len(truth.click_user))[:300]
     context = truth.contexts_at(truth.click_user[rows], truth.click_timestamp[rows])
     for user, second, found in zip(truth.click_user[rows], truth.click_timestamp[rows], context):
@@ -391,7 +391,7 @@ def test_truth_knows_the_context_of_every_click(small):
 
 def test_contexts_at_the_ends_of_the_log(small):
     """The last second of one user and the first of the next, and a single click in all."""
-    truth = world_logs.load_truth(small)
+    truth = logs.load_truth(small)
     few = dataclasses.replace(truth, click_user=np.array([1, 1, 2, 3]), click_timestamp=np.array([100, 109, 100, 105]),
                               click_context=np.array([5, 6, 7, 8]))
     assert few.contexts_at([3, 2, 1, 1], [105, 100, 109, 100]).tolist() == [8, 7, 6, 5]
@@ -403,12 +403,12 @@ def test_contexts_at_the_ends_of_the_log(small):
 
 
 def test_oracle_and_click_distribution(small):
-    truth = world_logs.load_truth(small)
+    truth = logs.load_truth(small)
     context = np.array([3, 3, 15])
     for row, x in enumerate(context):
         c, q = truth.relevance[x], truth.exposure[x]
-        np.testing.assert_allclose(world_logs.oracle_distribution(truth, context)[row], c / sum(c), rtol=1e-12)
-        np.testing.assert_allclose(world_logs.click_distribution(truth, context)[row], q * c / sum(q * c), rtol=1e-12)
+        np.testing.assert_allclose(logs.oracle_distribution(truth, context)[row], c / sum(c), rtol=1e-12)
+        np.testing.assert_allclose(logs.click_distribution(truth, context)[row], q * c / sum(q * c), rtol=1e-12)
 
 
 def test_equal_seeds_equal_bytes(tmp_path):
@@ -428,7 +428,7 @@ def test_prepare_reads_the_log(tmp_path, split):
         prepare=PrepareConfig(input=f"{folder}/clicks.csv", item_features=f"{folder}/items.tsv",
                               feature_columns=("category", "seller", "gender"), min_train_length=2, **split)))
     assert [feature.name for feature in schema.features] == ["category", "seller", "gender"]
-    clicks, truth = frames(folder)[1], world_logs.load_truth(folder)
+    clicks, truth = frames(folder)[1], logs.load_truth(folder)
     users = clicks["user_id"].unique().sort().to_numpy()
     for record in read_split(str(tmp_path / "data"), "test"):
         targets = np.array(record["timestamp"][-record["target_count"][0]:])
@@ -491,8 +491,8 @@ def test_a_folder_is_asked_for_and_may_be_an_empty_one(tmp_path):
 
 def test_sizes():
     """`full` is 20,000 users and 10,000 items; a number of one's own wins."""
-    assert sequential_world.SIZES["full"] == (20_000, 10_000)
-    world = sequential_world.generate(ExposureWorldConfig(exposure_size="full", exposure_users=30), 0)
+    assert sequential.SIZES["full"] == (20_000, 10_000)
+    world = sequential.generate(ExposureWorldConfig(exposure_size="full", exposure_users=30), 0)
     assert (len(world.user_type), len(world.catalogue.category)) == (30, 10_000)
 
 
@@ -519,18 +519,18 @@ def test_damaged_truth(small, tmp_path, name, change, message):
     with np.load(os.path.join(small, "truth.npz")) as arrays:
         np.savez(tmp_path / "truth.npz", **damaged(arrays, name, change))
     with pytest.raises(DataError, match=message):
-        world_logs.load_truth(str(tmp_path))
+        logs.load_truth(str(tmp_path))
 
 
 def test_missing_or_cut_truth(small, tmp_path):
     with pytest.raises(DataError, match="truth.npz does not exist.*clrec_tf.exposure_world"):
-        world_logs.load_truth(str(tmp_path))
+        logs.load_truth(str(tmp_path))
     with open(os.path.join(small, "truth.npz"), "rb") as file:
         content = file.read()
     for wrong in (b"", content[:1000], content[:-1000], content[:9000] + b"damage" + content[9006:]):
         (tmp_path / "truth.npz").write_bytes(wrong)
         with pytest.raises(DataError, match="damaged or of another version"):
-            world_logs.load_truth(str(tmp_path))
+            logs.load_truth(str(tmp_path))
     np.savez(tmp_path / "truth.npz", relevance=np.zeros(3))
     with pytest.raises(DataError, match="damaged or of another version"):
-        world_logs.load_truth(str(tmp_path))
+        logs.load_truth(str(tmp_path))

@@ -11,8 +11,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from clrec_tf.errors import UserError
-from clrec_tf.service import bodies
-from clrec_tf.serving.search_options import SearchOptions
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.server import bodies
 from tests import exported
 from tests.service_process import serving
 

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from clrec_tf import retrieve as retrieve_command
 from clrec_tf.config import Config, Paths, RetrieveConfig
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
-from clrec_tf.serving.retrieval import Retriever
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest, parse_request
+from clrec_tf.models.encode import Encoder
+from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest, parse_request
 from tests import exported
 from tests.test_merge import loop_quota, padded
 

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clrec_tf.data import splits
-from clrec_tf.data import vocabulary
-from clrec_tf.data.splits import Clicks
-from clrec_tf.data.splits import TEST
-from clrec_tf.data.splits import TRAIN
-from clrec_tf.data.splits import VALID
+from clrec_tf.preparation import splits
+from clrec_tf.preparation.splits import Clicks
+from clrec_tf.preparation.splits import TEST
+from clrec_tf.preparation.splits import TRAIN
+from clrec_tf.preparation.splits import VALID
+from clrec_tf.preparation import vocabulary
 
 DAY = 86_400
 ITEMS = 6

@@ -11,12 +11,12 @@ from clrec_tf.encoders.embeddings import lookup
 from clrec_tf.losses import contrastive
 from clrec_tf.models.build import build_model
 from clrec_tf.models.clrec import Encoded
-from clrec_tf.models.queue_variants import build_variant
+from clrec_tf.objectives.queue_variants import build_variant
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
-from tests.naive_queue import NaiveQueue
 from tests.naive_queue import make_batch
+from tests.naive_queue import NaiveQueue
 from tests.naive_queue import tiny_model
 
 RATE = 0.5

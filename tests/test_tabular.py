@@ -4,14 +4,14 @@ import collections
 import numpy as np
 import pytest
 
-from clrec_tf.debias import exposure_world
-from clrec_tf.debias import measures
-from clrec_tf.debias import stochastic
-from clrec_tf.debias import tabular
-from clrec_tf.debias import tabular_losses
+from clrec_tf.lab.proof import exposure_simulator
+from clrec_tf.lab.proof import measures
+from clrec_tf.lab.proof import stochastic
+from clrec_tf.lab.proof import tabular
+from clrec_tf.lab.proof import tabular_losses
 import tensorflow as tf
 
-WORLD = exposure_world.tabular_world()
+WORLD = exposure_simulator.tabular_world()
 
 
 def make_step(logits, contexts, positives, queued=(), slots=()):
@@ -132,7 +132,7 @@ def test_training_averages_the_last_steps_only():
     def toward_item_0(step):
         return -step.logits[:, 0]  # a constant gradient, so that Adam moves by its rate
 
-    model = tabular.TableTrainer(exposure_world.tabular_world(contexts=1), toward_item_0, "", seed=0, steps=10).train()
+    model = tabular.TableTrainer(exposure_simulator.tabular_world(contexts=1), toward_item_0, "", seed=0, steps=10).train()
     rates = [.1 + (1e-4 - .1) * step / 10 for step in range(10)]
     height = np.mean([sum(rates[:step + 1]) for step in (7, 8, 9)])
     np.testing.assert_allclose(model[:, 0] / model[:, 1], np.exp(height), rtol=1e-3)

@@ -3,15 +3,15 @@ the method."""
 import numpy as np
 import pytest
 
-from clrec_tf.debias import checks
-from clrec_tf.debias import exposure_world
-from clrec_tf.debias import measures
-from clrec_tf.debias import stochastic
-from clrec_tf.debias import tabular_intents
-from clrec_tf.debias import tabular_losses
+from clrec_tf.lab.proof import checks
+from clrec_tf.lab.proof import exposure_simulator
+from clrec_tf.lab.proof import measures
+from clrec_tf.lab.proof import stochastic
+from clrec_tf.lab.proof import tabular_intents
+from clrec_tf.lab.proof import tabular_losses
 import tensorflow as tf
 
-WORLD = exposure_world.tabular_world()
+WORLD = exposure_simulator.tabular_world()
 CASES = {case.name: case for case in tabular_losses.cases(WORLD, mask_hits=False)}
 MULTI, BY_CONTEXT = CASES["multi-queue"], CASES["multi-queue, by the context's intent"]
 

@@ -8,12 +8,13 @@ import time
 
 import pytest
 
-from clrec_tf import termination
+from clrec_tf.system import termination
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = """
 import sys, time
-from clrec_tf import atomic, command_line
+from clrec_tf import command_line
+from clrec_tf.system import atomic
 def main(config):
     with atomic.new_folder(config.paths.data_dir, "data_dir"):
         print("at work", flush=True)
@@ -23,7 +24,7 @@ command_line.run(main, uses=("paths",), usage="")
 # Python's handlers do not run while C code does: this is one operation of many minutes.
 DEAF = """
 import hashlib
-from clrec_tf import termination
+from clrec_tf.system import termination
 termination.install(patience_s=0.2)
 print("at work", flush=True)
 hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)

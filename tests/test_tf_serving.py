@@ -14,9 +14,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.serving import tf_serving
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.versions import versions
+from clrec_tf.publishing import tf_serving
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.system.versions import versions
 from tests import exported
 
 FIELD = descriptor_pb2.FieldDescriptorProto

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import outliers
-from clrec_tf.data import time_units
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import outliers
+from clrec_tf.tables import time_units
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS

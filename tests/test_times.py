@@ -1,9 +1,9 @@
 """Time stamps of logs in every form, those that are evidently none, and the bounds --from and --to."""
 import pytest
 
-from clrec_tf.data import times
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.tables import times
 from tests.test_logs import COLUMNS
 from tests.test_logs import read
 from tests.test_logs import written

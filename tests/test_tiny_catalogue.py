@@ -3,7 +3,6 @@ import json
 
 import pytest
 
-from clrec_tf import train
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExportConfig
@@ -11,10 +10,11 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import TrainConfig
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.retrieval import Retriever
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf import train
 
 
 def whole_chain(tmp_path, items, filter_seen=True):

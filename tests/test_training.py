@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf.data.held_out_examples import read_catalogue
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.examples import read_catalogue
-from clrec_tf.training.checkpoints import Progress
+from clrec_tf.models.encode import Encoder
 from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
+from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.loop import check_finite
 from clrec_tf.training.restore import load_trained
-from clrec_tf.training.setup import set_up
 from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.setup import set_up
 from clrec_tf.training.validation import note_validation
 from clrec_tf.training.validation import validation_steps
 from tests import small_run

@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clrec_tf import json_files
 from clrec_tf import retrieve
+from clrec_tf.system import json_files
 from clrec_tf import update_index
 from clrec_tf.config import Config, ExportConfig, Paths, RetrieveConfig, UpdateConfig
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.serving import index as index_lib
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.item_updates import read_upserts, read_withdrawn
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval import index as index_lib
+from clrec_tf.publishing.item_updates import read_upserts, read_withdrawn
 from tests import exported
 
 A, B, C = (exported.original_id("string", number) for number in (3, 14, 15))

@@ -5,11 +5,12 @@ from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
-from clrec_tf.serving import efforts, updated_index as updated_lib
-from clrec_tf.serving.index import ExactIndex, load_index, save_index
-from clrec_tf.serving.recall import recall_at_k
-from clrec_tf.serving.scann_index import ScannIndex
-from clrec_tf.serving.updated_index import UpdatedIndex
+from clrec_tf.retrieval import efforts
+from clrec_tf.retrieval import updated_index as updated_lib
+from clrec_tf.retrieval.index import ExactIndex, load_index, save_index
+from clrec_tf.retrieval.recall import recall_at_k
+from clrec_tf.retrieval.scann_index import ScannIndex
+from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 WIDTH, ITEMS = 3, 24
 RNG = np.random.default_rng(3)

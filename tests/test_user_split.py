@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data import user_split
-from clrec_tf.data.splits import Clicks
-from clrec_tf.data.splits import TEST
-from clrec_tf.data.splits import TRAIN
-from clrec_tf.data.splits import VALID
-from clrec_tf.data.user_split import CONTEXT
-from clrec_tf.data.user_split import LEFT_OUT
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation.splits import Clicks
+from clrec_tf.preparation.splits import TEST
+from clrec_tf.preparation.splits import TRAIN
+from clrec_tf.preparation.splits import VALID
+from clrec_tf.preparation import user_split
+from clrec_tf.preparation.user_split import CONTEXT
+from clrec_tf.preparation.user_split import LEFT_OUT
 from tests import prepared_data
 
 START = 1_600_000_000

@@ -7,21 +7,23 @@ import time
 import numpy as np
 import pytest
 
-from clrec_tf import json_files, retrieve, serve
 from clrec_tf.config import ExportConfig
 from clrec_tf.errors import DataError
-from clrec_tf.evaluation.dial import Dial
-from clrec_tf.service import trial
-from clrec_tf.service.app import version_states
-from clrec_tf.service.engine import Engine
-from clrec_tf.service.refusals import Refusals
-from clrec_tf.service.version_folder import Seen, seen
-from clrec_tf.service.versions import Versions
-from clrec_tf.service.without_paths import without_paths
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.serving.manifest import complete_versions, is_number
-from clrec_tf.serving.publish import TrainingFacts, export_bundle
-from clrec_tf.serving.search_options import SearchOptions
+from clrec_tf.models.dial import Dial
+from clrec_tf import retrieve
+from clrec_tf import serve
+from clrec_tf.server.app import version_states
+from clrec_tf.server.engine import Engine
+from clrec_tf.server.refusals import Refusals
+from clrec_tf.server import trial
+from clrec_tf.system import json_files
+from clrec_tf.server.version_folder import Seen, seen
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.server.versions import Versions
+from clrec_tf.server.without_paths import without_paths
+from clrec_tf.retrieval.manifest import complete_versions, is_number
+from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
+from clrec_tf.retrieval.search_options import SearchOptions
 from tests import exported
 from tests.service_process import wait_for
 from tests.test_versions import engine_of, publish, rewritten, started, unfrozen
@@ -54,7 +56,7 @@ def test_a_file_that_grows_is_looked_at_again_without_reading_what_has_come(mode
     path = tmp_path / "2" / "variables" / "variables.data-00000-of-00001"
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
-    monkeypatch.setattr("clrec_tf.serving.manifest._sha256", lambda path: pytest.fail("read for nothing"))
+    monkeypatch.setattr("clrec_tf.retrieval.manifest._sha256", lambda path: pytest.fail("read for nothing"))
     versions.look()
     assert f"100 bytes, {len(whole)} expected" in versions.refusals[2]
     monkeypatch.undo()

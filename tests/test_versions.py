@@ -14,15 +14,15 @@ import weakref
 
 import pytest
 
-from clrec_tf import json_files
-from clrec_tf import update_index
 from clrec_tf.errors import DataError
-from clrec_tf.service.app import version_states
-from clrec_tf.service.description import metadata
-from clrec_tf.service.engine import Engine
-from clrec_tf.service.metrics import Metrics
-from clrec_tf.service.versions import Versions
-from clrec_tf.serving.search_options import SearchOptions
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.server.app import version_states
+from clrec_tf.server.description import metadata
+from clrec_tf.server.engine import Engine
+from clrec_tf.server.metrics import Metrics
+from clrec_tf.server.versions import Versions
+from clrec_tf.system import json_files
+from clrec_tf import update_index
 from tests import exported
 from tests.service_process import START_S, answer_of, ask, read_all, serving, wait_for
 from tests.test_command_line import command
@@ -320,8 +320,8 @@ def answers_of(models):
     found = []
     for model in models:
         versions = started(pathlib.Path(model).parent)
-        from clrec_tf.service.bodies import RETRIEVE, Job  # pylint: disable=import-outside-toplevel
-        from clrec_tf.serving.user_requests import UserRequest  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server.bodies import RETRIEVE, Job  # pylint: disable=import-outside-toplevel
+        from clrec_tf.retrieval.user_requests import UserRequest  # pylint: disable=import-outside-toplevel
         [answer] = versions.engine([Job(RETRIEVE, UserRequest(None, HISTORY), SearchOptions(k=5, intents=1))])
         found.append(tuple(answer["ids"]))
     assert found[0] != found[1]

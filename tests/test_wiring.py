@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf import evaluate
 from clrec_tf.config import EvaluateConfig
-from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.assignments import Ledger
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.input_pipeline import training_dataset
-from clrec_tf.data.ledger import Ledger
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.examples import read_catalogue
-from clrec_tf.evaluation.examples import read_evaluation_set
+from clrec_tf.data import schema as schema_lib
+from clrec_tf import evaluate
 from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.models.encode import Encoder
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime

@@ -6,14 +6,14 @@ import polars as pl
 import pytest
 
 from clrec_tf.config import WorldConfig
-from clrec_tf.data import world
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import synthetic_log
 
 
 @pytest.fixture(scope="module", name="log")
 def fixture_log(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("world"))
-    path = world.generate(WorldConfig(), 7, folder)
+    path = synthetic_log.generate(WorldConfig(), 7, folder)
     assert path == os.path.join(folder, "clicks.csv")
     return pl.read_csv(path), pl.read_csv(os.path.join(folder, "items.tsv"), separator="\t")
 
@@ -75,7 +75,7 @@ def test_a_seed_decides_every_byte(tmp_path):
     config = WorldConfig(world_users=20, world_items=60, world_intents=3, world_clicks_per_user=6)
     contents = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        world.generate(config, seed, str(tmp_path / name))
+        synthetic_log.generate(config, seed, str(tmp_path / name))
         assert sorted(os.listdir(tmp_path / name)) == ["clicks.csv", "items.tsv"]
         contents.append([(tmp_path / name / file).read_bytes() for file in ("clicks.csv", "items.tsv")])
     assert contents[0] == contents[1]
@@ -83,13 +83,13 @@ def test_a_seed_decides_every_byte(tmp_path):
 
 
 def test_mean_switch_probability():
-    gaps = np.random.default_rng(0).exponential(world.MEAN_GAP, 400_000)
+    gaps = np.random.default_rng(0).exponential(synthetic_log.MEAN_GAP, 400_000)
     # E[.6 U³] = .15 for uniform U = F(gap).
-    np.testing.assert_allclose(world.switch_probability(gaps).mean(), 0.15, atol=1e-3)
+    np.testing.assert_allclose(synthetic_log.switch_probability(gaps).mean(), 0.15, atol=1e-3)
 
 
 def test_nothing_half_written_stays_behind(tmp_path):
     (tmp_path / "clicks.csv").mkdir()  # the rename onto a folder fails
     with pytest.raises(UserError, match="--data_dir.*clicks.csv cannot be written"):
-        world.generate(WorldConfig(world_users=10, world_items=50), 0, str(tmp_path))
+        synthetic_log.generate(WorldConfig(world_users=10, world_items=50), 0, str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["clicks.csv", "items.tsv"]

@@ -5,10 +5,10 @@ import numpy as np
 
 from clrec_tf.data.schema import Feature
 from clrec_tf.encoders.intent_items import IntentItemEncoder
-from clrec_tf.encoders.intents import IntentUserEncoder
+from clrec_tf.encoders.intent_user import IntentUserEncoder
 from clrec_tf.models.multi_clrec import AuxiliarySettings
 from clrec_tf.models.multi_clrec import MultiCLRec
-from clrec_tf.models.multi_queue_negatives import build_multi_queue
+from clrec_tf.objectives.multi_queue_negatives import build_multi_queue
 from clrec_tf.training.runtime import LocalRuntime
 import tensorflow as tf
 

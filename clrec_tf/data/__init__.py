@@ -1,1 +1,1 @@
-"""Click logs in, TFRecords with a manifest out, batches of windows to the model."""
+"""The contract of a prepared data folder, and its readers: batches to train on, the catalogue, users held out."""

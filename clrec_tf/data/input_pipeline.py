@@ -3,11 +3,11 @@ per-example work. What comes out is a pure function of the plan and the seed (se
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
-from clrec_tf.encoders.clicks import UNKNOWN_GAP
+from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.clicks import time_gap
+from clrec_tf.encoders.clicks import UNKNOWN_GAP
 
 
 def per_click(schema: schema_lib.Schema) -> list[str]:

@@ -33,10 +33,10 @@ import json
 import os
 from typing import Optional
 
-from clrec_tf import json_files
 from clrec_tf.errors import DataError
-from clrec_tf.json_files import load_json
-from clrec_tf.json_files import save_json
+from clrec_tf.system import json_files
+from clrec_tf.system.json_files import load_json
+from clrec_tf.system.json_files import save_json
 
 FORMAT_VERSION = 1
 SCHEMA_FILE = "schema.json"

@@ -1,1 +1,1 @@
-"""Item and user encoders: the two towers (paper, appendix "Implementation Details")."""
+"""Item and user encoders: the layers of the two towers."""

@@ -2,8 +2,8 @@
 import tensorflow as tf
 
 from clrec_tf.encoders.dense import apply_layers
-from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.losses.contrastive import l2_normalize
+from clrec_tf.losses.contrastive import MASKED
 
 
 def masked_attention(scores: tf.Tensor, values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

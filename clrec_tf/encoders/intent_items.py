@@ -1,8 +1,8 @@
 """The item encoder of Multi-CLRec, g(y) = MLP1([E_id; c; E_f; …]), and the category c by which items are routed."""
 import tensorflow as tf
 
-from clrec_tf.encoders import embeddings
 from clrec_tf.encoders.dense import JoinedMlp
+from clrec_tf.encoders import embeddings
 from clrec_tf.encoders.items import content_table
 from clrec_tf.encoders.items import feature_vectors
 from clrec_tf.errors import UserError

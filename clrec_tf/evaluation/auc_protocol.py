@@ -15,14 +15,14 @@ metric among the users of whom both items are known, by which a model can be jud
 """
 import numpy as np
 
-from clrec_tf.data.user_split import NEGATIVE
-from clrec_tf.data.user_split import labels
-from clrec_tf.data.user_split import user_draws
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc import auc
 from clrec_tf.evaluation.auc import bootstrap_auc
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.report import MOST_POPULAR
+from clrec_tf.preparation.user_split import labels
+from clrec_tf.preparation.user_split import NEGATIVE
+from clrec_tf.preparation.user_split import user_draws
 
 METRICS = ("auc/coin_flip", "auc/paired", "auc/coin_flip_rebiased", "auc/paired_rebiased")
 

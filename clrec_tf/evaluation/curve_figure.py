@@ -7,10 +7,10 @@ from typing import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation import dial
 from clrec_tf.evaluation.figures import save_png
+from clrec_tf.models import dial
 from clrec_tf.evaluation.report import MOST_POPULAR, UNTRAINED
-from clrec_tf.json_files import load_json
+from clrec_tf.system.json_files import load_json
 
 CURVE_FILE = "dial.png"
 _LINE, _CHOSEN, _POINT = "#0b6e99", "#e07a3f", "#3d3d3d"

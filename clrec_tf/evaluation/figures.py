@@ -4,8 +4,8 @@ import os
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from clrec_tf import atomic
 from clrec_tf.evaluation.report import MOST_POPULAR
+from clrec_tf.system import atomic
 
 HISTOGRAM_FILE = "degree_histogram.png"
 _COLOURS = ("#9aa5b1", "#0b6e99", "#e07a3f", "#3d3d3d")  # truth, then models: apart in grey scale as well

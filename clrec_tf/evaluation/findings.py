@@ -4,10 +4,10 @@ from typing import Callable
 import numpy as np
 
 from clrec_tf.config import EvaluateConfig
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation import constant_lists
 from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.report import MOST_POPULAR
 
 WARNINGS = "warnings"  # key of metrics.json, a list of sentences

@@ -4,11 +4,11 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from clrec_tf.evaluation import protocols
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
-from clrec_tf.evaluation.examples import Catalogue
+from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.evaluation.intent_report import Routing
 from clrec_tf.evaluation.intent_report import routing_of
+from clrec_tf.evaluation import protocols
 
 VECTORS, NEAREST, LATEST, MIN_CLICKS = 7, 8, 17, 15
 

@@ -19,8 +19,8 @@ from typing import Callable, Mapping, Optional
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
 
 ScoreChunk = Callable[[int, int], np.ndarray]
 MEMORY_BYTES = 256 * 2**20

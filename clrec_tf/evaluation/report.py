@@ -25,9 +25,9 @@ from clrec_tf.config import EvaluateConfig
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import metrics, protocols
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
-from clrec_tf.evaluation.sampled_negatives import SIZE
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.sampled_negatives import sample_negatives
+from clrec_tf.evaluation.sampled_negatives import SIZE
 
 METRICS_FILE = "metrics.json"
 CANDIDATE_SETS = ("full", "pop100", "uniform100")

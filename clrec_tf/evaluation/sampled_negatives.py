@@ -12,7 +12,7 @@ an arrival time of rate = weight, and the earliest are taken (Efraimidis & Spira
 """
 import numpy as np
 
-from clrec_tf.evaluation.evaluation_set import EvaluationSet
+from clrec_tf.data.evaluation_set import EvaluationSet
 
 SIZE = 100
 _DRAWS_PER_NEGATIVE = 4

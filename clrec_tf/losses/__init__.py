@@ -1,1 +1,1 @@
-"""Losses as pure functions, one per equation."""
+"""Losses as pure functions of scores and vectors: one function for each equation."""

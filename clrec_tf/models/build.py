@@ -12,7 +12,7 @@ from clrec_tf.encoders.attention_user import MeanUserEncoder
 from clrec_tf.encoders.clicks import BOUNDARIES
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.intent_items import IntentItemEncoder
-from clrec_tf.encoders.intents import IntentUserEncoder
+from clrec_tf.encoders.intent_user import IntentUserEncoder
 from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError

@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from clrec_tf.losses import auxiliary
-from clrec_tf.losses import multi_queue
+from clrec_tf.losses import multi_vector
 from clrec_tf.models.clrec import CLRec
 
 BALANCED = ("all", "targets", "unique")
@@ -155,7 +155,7 @@ class MultiCLRec(CLRec):
         scores = tf.linalg.matvec(users.vectors, positives / self.temperature)
         intents = BatchIntents(users, target_logits, tf.argmax(target_logits, axis=1, output_type=tf.int32), scores)
         # For losses of one vector per user: the selected one, with the straight-through gradient of the selection.
-        selected = tf.linalg.matvec(users.vectors, multi_queue.straight_through(users.logits), transpose_a=True)
+        selected = tf.linalg.matvec(users.vectors, multi_vector.straight_through(users.logits), transpose_a=True)
         return targets[:, :dim], selected, intents
 
 

@@ -2,8 +2,8 @@
 import dataclasses
 
 from clrec_tf.settings.setting import Section
-from clrec_tf.settings.setting import SEVERAL
 from clrec_tf.settings.setting import setting
+from clrec_tf.settings.setting import SEVERAL
 
 
 @dataclasses.dataclass(frozen=True)

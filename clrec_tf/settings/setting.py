@@ -2,7 +2,7 @@
 import dataclasses
 
 from clrec_tf.errors import UserError
-from clrec_tf.settings.local_path import local_path
+from clrec_tf.system.local_path import local_path
 
 SEVERAL = "several"  # paths, separated by commas
 

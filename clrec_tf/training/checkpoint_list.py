@@ -10,8 +10,8 @@ from typing import Optional
 from absl import logging
 import tensorflow as tf
 
-from clrec_tf import atomic
 from clrec_tf.errors import DataError
+from clrec_tf.system import atomic
 
 NAME = "step"  # of checkpoints, before the number of steps
 LIST_FILE = "checkpoint"

@@ -13,7 +13,7 @@ import tensorflow as tf
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
-from clrec_tf.pattern_names import readable_name
+from clrec_tf.system.pattern_names import readable_name
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.reasons import reason
 

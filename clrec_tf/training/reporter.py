@@ -8,8 +8,8 @@ from absl import logging
 import tensorflow as tf
 import tqdm
 
-from clrec_tf import atomic
-from clrec_tf import json_files
+from clrec_tf.system import atomic
+from clrec_tf.system import json_files
 from clrec_tf.training.step import SUMS
 
 METRICS_LOG = "metrics.jsonl"

@@ -4,12 +4,12 @@ import json
 import os
 
 from clrec_tf import config as config_lib
-from clrec_tf import json_files
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.json_files import load_json
-from clrec_tf.json_files import save_json
-from clrec_tf.versions import versions
+from clrec_tf.system import json_files
+from clrec_tf.system.json_files import load_json
+from clrec_tf.system.json_files import save_json
+from clrec_tf.system.versions import versions
 
 CONFIG_FILE = "config.json"
 

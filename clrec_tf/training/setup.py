@@ -6,30 +6,30 @@ from typing import Callable, Optional
 from absl import logging
 import tensorflow as tf
 
-from clrec_tf import atomic
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import require
-from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.assignments import Ledger
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
-from clrec_tf.data.ledger import Ledger
+from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
-from clrec_tf.training import propensity
-from clrec_tf.training import run_config
+from clrec_tf.objectives.build import build_objective
+from clrec_tf.objectives import propensity_fit
+from clrec_tf.system import atomic
 from clrec_tf.training.checkpoints import BEST_FOLDER
-from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Checkpoints
+from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.dispatch import Dispatcher
-from clrec_tf.training.objectives import build_objective
 from clrec_tf.training.optimizers import build_optimizer
-from clrec_tf.training.step import TrainCall
+from clrec_tf.training import run_config
 from clrec_tf.training.step import make_train_call
-from clrec_tf.training.validation import Validator
+from clrec_tf.training.step import TrainCall
 from clrec_tf.training.validation import validation_steps
+from clrec_tf.training.validation import Validator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ def set_up(config: Config, runtime) -> Run:
         return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
 
     objective = build_objective(config, schema, manifest, model, runtime,
-                                lambda: propensity.fit(config, schema, manifest, dataset()))
+                                lambda: propensity_fit.fit(config, schema, manifest, dataset()))
     progress = Progress(metric=settings.validation_metric)
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
     with runtime.unharmed("restoring a checkpoint"):

@@ -48,7 +48,7 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
 
     Args:
       model: a `CLRec`.
-      objective: gives the loss of a batch; a queue variant over the model, or a loss of ``models/sampled_variants``.
+      objective: gives the loss of a batch; a queue variant over the model, or a loss of ``objectives/sampled_variants``.
       optimizer: built for the model's variables.
       clip_norm: global norm that gradients are clipped to; 0 = off.
       runtime: where calls run.

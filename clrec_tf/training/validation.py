@@ -6,14 +6,14 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.config import Config
+from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data.held_out_examples import read_log_items
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.curve import ranking_metric
-from clrec_tf.evaluation.encode import Encoder
-from clrec_tf.evaluation.examples import read_catalogue
-from clrec_tf.evaluation.examples import read_evaluation_set
-from clrec_tf.evaluation.examples import read_log_items
 from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.models.encode import Encoder
 
 AUC = "auc"
 _AUC_METRIC = re.compile(r"auc/(?:coin_flip|paired)(?:_rebiased)?")

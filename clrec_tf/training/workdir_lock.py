@@ -4,10 +4,10 @@ import os
 
 from absl import logging
 
-from clrec_tf import atomic
-from clrec_tf import locks
 from clrec_tf.errors import BusyError
 from clrec_tf.errors import UserError
+from clrec_tf.system import atomic
+from clrec_tf.system import locks
 
 LOCK_FILE = "training.lock"
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests import exported
 from tests.attacks.watched_service import watched
+from tests import exported
 
 FULL = os.environ.get("ATTACKS") == "full"
 _MOST_S = 840  # of all attacks; what has not begun by then is skipped

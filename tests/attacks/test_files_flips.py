@@ -12,22 +12,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.evaluation.examples import read_catalogue, read_evaluation_set, read_feature_values, read_log_items
+from clrec_tf.data.held_out_examples import read_catalogue, read_evaluation_set, read_feature_values, read_log_items
 from clrec_tf.models.build import load_content
-from clrec_tf.serving.bundle import load_bundle
-from clrec_tf.training import run_config
+from clrec_tf.objectives.build import read_exposures
+from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.checkpoints import restore
-from clrec_tf.training.objectives import read_exposures
+from clrec_tf.training import run_config
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
-from tests import exported
-from tests import small_run
 from tests.attacks.outcomes import FULL
 from tests.attacks.outcomes import Outcomes
+from tests import exported
+from tests import small_run
 from tests.test_loss_training import impression_log
 
 pytestmark = pytest.mark.attack

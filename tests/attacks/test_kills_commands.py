@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.serving.bundle import load_bundle
+from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
-from tests import small_run
 from tests.attacks.outcomes import FULL
 from tests.attacks.outcomes import Outcomes
+from tests import small_run
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 KILLS = int(os.environ.get("KILLS", 100 if FULL else 8))

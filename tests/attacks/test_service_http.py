@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 
-from tests import exported
 from tests.attacks.conftest import FULL
+from tests import exported
 from tests.attacks.watched_service import KNOWN, READ_S, watched
 from tests.service_process import answer_of, ask, read_all
 

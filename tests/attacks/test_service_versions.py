@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_pb2_grpc
 
-from clrec_tf.service.bodies import RETRIEVE, Job
-from clrec_tf.serving.search_options import SearchOptions
-from clrec_tf.serving.user_requests import UserRequest
-from tests import exported
+from clrec_tf.server.bodies import RETRIEVE, Job
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest
 from tests.attacks.conftest import FULL
+from tests import exported
 from tests.service_process import serving, wait_for
 from tests.test_versions import publish, rewritten, started
 from tests.test_versions import models  # pylint: disable=unused-import  # noqa: F401

@@ -1,0 +1,147 @@
+"""The query tower of Multi-CLRec: H intent vectors per user (paper, "Multi-CLRec").
+
+Letters: B batch, T history, H intents, D width. A click's importance p_t says how much it counts, its routing p_{h|t}
+for which intent: z'_h = Σ_t p_{h|t} p_t g_t. Routing depends on the category alone, so that an intent means the same
+for every user.
+"""
+import dataclasses
+
+import tensorflow as tf
+
+from clrec_tf.encoders.clicks import BOUNDARIES
+from clrec_tf.encoders.clicks import positions
+from clrec_tf.encoders.clicks import time_bucket
+from clrec_tf.encoders.clicks import UNKNOWN_GAP
+from clrec_tf.encoders.dense import JoinedMlp
+from clrec_tf.encoders import embeddings
+from clrec_tf.losses.contrastive import l2_normalize
+from clrec_tf.losses.contrastive import MASKED
+
+
+def routing_logits(categories: tf.Tensor, prototypes: tf.Tensor, temperature: float) -> tf.Tensor:
+    """cos(μ_h, c) / ρ, whose softmax over h is p_{h|item}: categories [N,D], prototypes μ [H,D] -> [N,H]."""
+    tf.debugging.assert_shapes([(categories, "ND"), (prototypes, "HD")])
+    return tf.matmul(l2_normalize(categories), l2_normalize(prototypes) / temperature, transpose_b=True)
+
+
+def importance(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """p_t: softmax of the scores [B,T] over the clicks; 0 at padding, and everywhere for an empty history."""
+    keep = tf.cast(mask, scores.dtype)
+    return tf.nn.softmax(tf.where(mask, scores, MASKED), axis=1) * keep
+
+
+def routed_sums(routing: tf.Tensor, weights: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
+    """z'_h = Σ_t p_{h|t} p_t g_t, not divided by the mass Σ_t p_{h|t} p_t: an intent without clicks has z' ≈ 0.
+
+    Args:
+      routing: p_{h|t} [B,T,H].
+      weights: p_t [B,T].
+      items: g [B,T,D].
+
+    Returns:
+      [B,H,D].
+    """
+    tf.debugging.assert_shapes([(routing, "BTH"), (weights, "BT"), (items, "BTD")])
+    return tf.matmul(routing * weights[:, :, None], items, transpose_a=True)
+
+
+def intent_logits(interest: tf.Tensor, vectors: tf.Tensor, temperature: float) -> tf.Tensor:
+    """w̃_h = cos(m, z_h) / ρ, what the user is after now: m [B,D], normalized z [B,H,D] -> [B,H]."""
+    tf.debugging.assert_shapes([(interest, "BD"), (vectors, "BHD")])
+    return tf.linalg.matvec(vectors, l2_normalize(interest) / temperature)
+
+
+@dataclasses.dataclass(frozen=True)
+class Intents:
+    """The intents of a batch of users.
+
+    Attributes:
+      vectors: z [B,H,D], normalized.
+      logits: w̃ [B,H].
+      routing: routing logits of the clicks, [B·T,H].
+      mask: [B·T] bool, True at clicks.
+    """
+    vectors: tf.Tensor
+    logits: tf.Tensor
+    routing: tf.Tensor
+    mask: tf.Tensor
+
+
+class IntentUserEncoder(tf.keras.layers.Layer):
+    """Histories -> `Intents`.
+
+    Args:
+      dim: d.
+      intents: H.
+      max_history: T, rows of the position table.
+      temperature: ρ.
+      position: "backward", "forward" or "none".
+      boundaries: of the time buckets, ascending seconds; empty: no time.
+      uses_dwell: whether dwell times are read.
+      residual: MLP3 and MLP4 are added to their first d inputs, and items are normalized before they are summed.
+      seed: of the initial values.
+      product_dtype: of the products in the MLPs, see ``dense``.
+    """
+
+    def __init__(self, dim, intents, max_history, temperature, position, boundaries, uses_dwell, residual, seed,
+                 product_dtype=tf.float32):
+        super().__init__(name="user_encoder")
+        self.dim, self.intents, self.temperature, self.position = dim, intents, temperature, position
+        self.boundaries, self.residual = tuple(boundaries), residual
+        vectors = lambda name, offset: self.add_weight(
+            name=name, shape=(intents, dim), initializer=embeddings.embedding_initializer(dim, seed + offset))
+        self.prototypes, self.biases = vectors("prototypes", 0), vectors("biases", 1)
+        table = lambda rows, offset, name: embeddings.EmbeddingTable(rows, dim, dim, False, seed + offset, name=name)
+        self.position_table = None if position == "none" else table(max_history, 2, "positions")
+        self.time_table = table(len(self.boundaries) + 2, 3, "time_buckets") if self.boundaries else None
+        self.dwell_table = table(len(BOUNDARIES["log2"]) + 2, 4, "dwell_buckets") if uses_dwell else None
+        tables = [self.position_table, self.time_table, self.dwell_table]
+        signals = [dim for known in tables if known is not None]
+        self.importance_mlp = JoinedMlp([2 * dim, *signals], 2 * dim, 1, "mlp_2", product_dtype)
+        self.intent_mlp = JoinedMlp([dim, dim], 2 * dim, dim, "mlp_3", product_dtype)
+        self.interest_mlp = JoinedMlp([dim], 2 * dim, dim, "mlp_4", product_dtype)
+
+    def route(self, categories):
+        """Routing logits of items: c [N,d] -> [N,H]."""
+        return routing_logits(categories, self.prototypes, self.temperature)
+
+    def call(self, clicks, mask, gaps=None, dwell=None):
+        """Clicks as g and c side by side [B,T,2d], mask [B,T] (padding last), gaps, dwell [B,T] s -> `Intents`."""
+        tf.debugging.assert_shapes([(clicks, ("B", "T", 2 * self.dim)), (mask, "BT")])
+        length = mask.shape[1]
+        flat = tf.reshape(clicks, [-1, 2 * self.dim])
+        scores = self.importance_mlp.finish(self.importance_mlp.part(0, flat) + self._signals(mask, gaps, dwell))
+        weights = importance(tf.reshape(scores, [-1, length]), mask)
+        routing = self.route(flat[:, self.dim:])
+        items = clicks[:, :, :self.dim]
+        items = l2_normalize(items) if self.residual else items
+        sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, items)
+        vectors = l2_normalize(self._intent_vectors(sums))
+        # Routing sums to 1 over the intents, so their sums add up to the sum of all clicks.
+        interest = tf.reduce_sum(sums, axis=1)
+        interest = self.interest_mlp(interest) + (interest if self.residual else 0.0)
+        return Intents(vectors, intent_logits(interest, vectors, self.temperature), routing, tf.reshape(mask, [-1]))
+
+    def _intent_vectors(self, sums):
+        """z_h = MLP3([z'_h; β_h]), the same MLP for all intents: [B,H,d] -> [B,H,d]."""
+        flat = tf.reshape(sums, [-1, self.dim])
+        hidden = tf.reshape(self.intent_mlp.part(0, flat), [-1, self.intents, 2 * self.dim])
+        hidden += self.intent_mlp.part(1, self.biases)[None]
+        vectors = self.intent_mlp.finish(tf.reshape(hidden, [-1, 2 * self.dim]))
+        return tf.reshape(vectors + (flat if self.residual else 0.0), [-1, self.intents, self.dim])
+
+    def _signals(self, mask, gaps, dwell):
+        """What position, time and dwell give the hidden layer of the importance, [B·T, hidden]."""
+        numbers = []
+        if self.position_table is not None:
+            numbers.append((self.position_table, positions(mask, self.position)))
+        unknown = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64))
+        for table, seconds, boundaries in ((self.time_table, gaps, self.boundaries),
+                                           (self.dwell_table, dwell, BOUNDARIES["log2"])):
+            if table is not None:
+                numbers.append((table, time_bucket(unknown if seconds is None else seconds, boundaries)))
+        total = 0.0
+        for part, (table, places) in enumerate(numbers, 1):
+            used, inverse = tf.unique(tf.reshape(places, [-1]))
+            total += tf.gather(self.importance_mlp.part(part, table.rows_of(used)), inverse)
+        return total

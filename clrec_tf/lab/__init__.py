@@ -1,0 +1,1 @@
+"""Measurements and proofs that a person can repeat: above everything, and imported by commands alone."""

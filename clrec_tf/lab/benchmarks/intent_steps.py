@@ -1,0 +1,163 @@
+"""Training steps of Multi-CLRec beside those of CLRec with one queue, over the same item encoder.
+
+Both read the same histories, compare each row with as many candidates, and take turns; what differs is the query tower,
+H vectors in place of one, and 1+H queues in place of one.
+"""
+import dataclasses
+
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.config import ModelConfig
+from clrec_tf.lab.benchmarks.queue_steps import case_config
+from clrec_tf.lab.benchmarks.queue_steps import ms
+from clrec_tf.lab.benchmarks.queue_steps import STEPS
+from clrec_tf.lab.benchmarks import timing
+from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import in_turn
+from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.models.build import build_model
+from clrec_tf.models.build import ONLY_OF
+from clrec_tf.models.clrec import CLRec
+from clrec_tf.objectives.multi_queue_negatives import build_multi_queue
+from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.step import make_train_call
+
+KINDS = ("raw", "cached")
+TOWER_ITEMS = 1000  # of a catalogue whose item encoder is not used
+
+
+class WithoutCategory(tf.keras.layers.Layer):
+    """An `IntentItemEncoder` as CLRec reads it: rows [N,C] -> g [N,d] alone."""
+
+    def __init__(self, encoder):
+        super().__init__(name="item_encoder")
+        self.encoder, self.dim, self.item_width = encoder, encoder.dim, encoder.item_width
+
+    def call(self, rows):
+        """Rows [N,C] int64 with distinct ids -> g [N,d]."""
+        return self.encoder(rows)[:, :self.dim]
+
+    def encode_distinct(self, rows):
+        """The same."""
+        return self(rows)
+
+
+def of_model(config: Config, name: str, intents: int) -> ModelConfig:
+    """The settings of one of the models, without those that only the other has."""
+    other = {flag: getattr(ModelConfig, flag) for flag, owner in ONLY_OF.items() if owner != name}
+    more = dict(num_intents=intents) if name == "multi_clrec" else {}
+    return dataclasses.replace(config.model, model=name, **{**other, **more})
+
+
+def single_over(item_encoder, config: Config) -> CLRec:
+    """CLRec with the settings' query tower over the item encoder of Multi-CLRec."""
+    settings = of_model(config, "clrec", 1)
+    towers = build_model(settings, Items(TOWER_ITEMS, features=True).schema(), None, config.paths.seed)
+    return CLRec(WithoutCategory(item_encoder), towers.click_encoder, towers.user_encoder, settings.similarity,
+                 settings.temperature)
+
+
+class Steps:
+    """Both models with their queues, full.
+
+    Args:
+      config: settings.
+      items: the catalogue, with features, of which the first is the category.
+      intents: H.
+      kinds: of the queues of both.
+    """
+
+    def __init__(self, config: Config, items: Items, intents: int, kinds=KINDS):
+        self.config, self._runtime = config, LocalRuntime()
+        settings, local = of_model(config, "multi_clrec", intents), self._runtime.local_variable
+        schema = items.schema()
+        # Histories are not read; as many clicks as `prefill` takes, and every one another.
+        fill = -(-4 * (1 + intents) * settings.queue_size // 2 // config.train.batch_size) + 1
+        no_history = dataclasses.replace(config, model=dataclasses.replace(config.model, max_history=1))
+        self._fill = draw_batches(items, no_history, fill)
+        self.models = {"multi": build_model(settings, schema, None, config.paths.seed)}
+        self.models["single"] = single_over(self.models["multi"].item_encoder, config)
+        self.objectives = {}
+        for kind in kinds:
+            self.objectives["multi", kind] = build_multi_queue(
+                kind, self.models["multi"], settings.queue_size // 2, local, schema.item_rows, settings.st_mode,
+                settings.st_max_ratio, settings.balanced_gradient)
+            self.objectives["single", kind] = build_variant(kind, self.models["single"], settings.queue_size, False,
+                                                            local, balanced=settings.balanced_gradient)
+        self._optimizers = {}
+
+    def call(self, name: str, kind: str, batches):
+        """Function of no arguments: `STEPS` steps of a model with a queue, full at the begin, over stacked batches."""
+        model, objective = self.models[name], self.objectives[name, kind]
+        if name not in self._optimizers:
+            self._optimizers[name] = build_optimizer(self.config.train, 10**6)
+            self._optimizers[name].build(model.trainable_variables)
+        steps, size = tf.constant(STEPS, tf.int64), len(self._fill["weight"])
+        objective.prefill({field: values[step] for field, values in self._fill.items()} for step in range(size))
+        call = make_train_call(model, objective, self._optimizers[name], self.config.train.clip_norm, self._runtime)
+        iterator = in_turn(batches)
+        return lambda: call(iterator, steps)
+
+
+def compare(config: Config, history: int, intents: int) -> dict:
+    """Raw and cached steps of both models, all in turn.
+
+    Returns:
+      `ms_per_step` by model and kind, `multi_vs_single` by kind, and how full the intents' queues were.
+    """
+    config = case_config(config, history)
+    items = Items(config.benchmark.benchmark_items, features=True)
+    steps = Steps(config, items, intents)
+    # No batch comes twice: repeats would leave ever fewer distinct items in the queues.
+    batches = draw_batches(items, config, STEPS * (config.benchmark.rounds + 1))
+    sides = [(name, kind) for kind in KINDS for name in ("single", "multi")]
+    calls = {side: steps.call(*side, batches) for side in sides}
+    seconds = timing.take_turns({side: _last(call) for side, call in calls.items()}, config.benchmark.rounds)
+    filled = {kind: _filled(steps.objectives["multi", kind]) for kind in KINDS}
+    return dict(
+        history=history, intents=intents, items=items.count,
+        ms_per_step={f"{name} {kind}": ms(seconds[name, kind]) for name, kind in sides},
+        multi_vs_single={kind: round(timing.ratio(seconds, ("multi", kind), ("single", kind)), 3) for kind in KINDS},
+        intent_queues_filled=filled)
+
+
+def compare_counts(config: Config, intents: int, catalogues) -> dict:
+    """Raw steps of Multi-CLRec with candidates grouped by intent over those with counts of items, by size of catalogue.
+
+    Returns:
+      V -> time of the grouped over that of the counted; above 1 counts are cheaper.
+    """
+    config = case_config(config, 1)
+    found = {}
+    for count in catalogues:
+        items = Items(count, features=True)
+        steps, batches = Steps(config, items, intents, kinds=("raw",)), draw_batches(items, config, STEPS)
+        sides = {by_counts: _by_counts(steps, by_counts, batches) for by_counts in (False, True)}
+        seconds = timing.take_turns(sides, config.benchmark.rounds)
+        found[count] = round(timing.ratio(seconds, False, True), 3)
+    return found
+
+
+def _by_counts(steps, by_counts, batches):
+    """Function of no arguments: raw steps of Multi-CLRec with one of the two forms of candidates."""
+    objective, call = steps.objectives["multi", "raw"], steps.call("multi", "raw", batches)
+
+    def run():
+        objective.by_counts = by_counts  # read when the call is traced, the first time that it runs
+        return call()["loss"]
+
+    return run
+
+
+def _last(call):
+    """Of what a call gives only the loss is waited for: all of it is one tensor."""
+    return lambda: call()["loss"]
+
+
+def _filled(objective):
+    """Share of the slots of the intents' queues that hold an entry."""
+    queue = objective.queue
+    return round(float(tf.reduce_mean(tf.cast(queue.valid(queue.handles()), tf.float32))), 3)

@@ -1,0 +1,120 @@
+"""A cluster of processes on this machine, for measuring: a chief that does what it is told, and roles that serve it.
+
+Chief and roles are a group of processes in a network of their own, where the system allows that: its byte counters
+count them alone. The group ends with this process, however that ends.
+"""
+import functools
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Callable
+
+from clrec_tf.config import Config
+from clrec_tf.errors import ClusterError
+from clrec_tf.errors import UserError
+
+OWN_NETWORK = "a network of its own"
+COUNTERS = "/proc/net/dev"
+SHOWN = 1500  # characters
+
+
+class LocalCluster:
+    """Context in which a cluster runs.
+
+    Args:
+      config: settings; of `cluster` and `train` the roles have theirs.
+      workers, servers: how many of each; parameter servers.
+    """
+
+    def __init__(self, config: Config, workers: int, servers: int):
+        self._arguments = config, workers, servers
+        self._process = self._connection = self._messages = None
+
+    def __enter__(self):
+        self._connection, theirs = multiprocessing.Pipe()
+        command = [*network()[0], sys.executable, "-m", "clrec_tf.lab.benchmarks.chief", str(theirs.fileno())]
+        self._messages = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=self._messages,
+                                         stderr=self._messages, start_new_session=True)
+        theirs.close()
+        try:
+            self._answer(self._arguments)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @property
+    def group(self) -> int:
+        """The group of its processes."""
+        return self._process.pid
+
+    def call(self, function: Callable, *arguments):
+        """function(session, *arguments) of the chief's process; see `chief.Session`.
+
+        Raises:
+          ClusterError: the chief is gone; errors of the function as they are where they are for a person.
+        """
+        return self._answer((function, arguments))
+
+    def _answer(self, question):
+        try:
+            self._connection.send(question)
+            answer = self._connection.recv()
+        except (EOFError, ConnectionError) as error:
+            raise ClusterError("the chief of a measured cluster is gone; if memory was short, lower --benchmark_items "
+                               f"or --embedding_dim. It said: {tail(self._messages)}") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self):
+        """Ends all processes of the cluster."""
+        self._connection.close()
+        try:
+            os.killpg(self.group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        self._messages.close()
+
+    def __exit__(self, *error):
+        self.close()
+
+
+def tail(log) -> str:
+    """The end of what a process wrote to a file."""
+    log.seek(0)
+    return log.read().decode(errors="replace").strip()[-SHOWN:] or "nothing"
+
+
+@functools.cache
+def network() -> tuple[list[str], str]:
+    """(How a command is started in a network of its own, and what network that is in words)."""
+    missing = [name for name in ("unshare", "ip") if not shutil.which(name)]
+    if missing:
+        return [], f"this machine's loopback with whatever else uses it, since there is no command {missing[0]}"
+    for option in ("-n", "-rn"):  # as root, or as root of a user namespace of its own
+        prefix = ["unshare", option, "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
+        if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
+            return prefix, OWN_NETWORK
+    return [], "this machine's loopback with whatever else uses it, since unshare -n is not allowed"
+
+
+def loopback_bytes() -> int:
+    """Bytes that this process' network has sent over the loopback, headers included.
+
+    Raises:
+      UserError: the system does not count them.
+    """
+    try:
+        with open(COUNTERS, encoding="ascii") as file:
+            received = next(line.split(":")[1].split()[0] for line in file if line.strip().startswith("lo:"))
+    except (OSError, StopIteration) as error:
+        raise UserError(f"traffic is read from {COUNTERS}, which has no line of the loopback here: run the suite "
+                        "cluster on Linux") from error
+    return int(received)

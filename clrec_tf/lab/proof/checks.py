@@ -1,0 +1,147 @@
+"""What must hold in the closed-form table, as named checks.
+
+Statements hold for every seed, unless their name says "seed 0": those made of the worlds of seed 0, which other seeds
+may contradict, and they are checked for that seed only.
+"""
+import dataclasses
+
+import numpy as np
+
+from clrec_tf.lab.proof import closed_forms
+from clrec_tf.lab.proof.exposure_simulator import normalized
+from clrec_tf.lab.proof import measures
+from clrec_tf.lab.proof import table
+
+EXACT = 1e-9  # what rounding may leave of an equality; nats where it is a divergence
+SPEC_SEED = 0
+DIALLED = (0.25, 0.5, 1.0)  # popularities at serving
+SLIGHTLY = 0.05  # nats
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A statement `value relation bound` that must hold; relation is "<" or ">"."""
+    name: str
+    value: float
+    relation: str
+    bound: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether it holds; NaN never does."""
+        return bool(self.value < self.bound if self.relation == "<" else self.value > self.bound)
+
+
+def all_checks(evaluated: list[table.Evaluated]) -> list[Check]:
+    """The checks of every world, named after it."""
+    found = []
+    for each in evaluated:
+        made = [*equalities(each), *biases(each), *corrections(each)]
+        made += OF_ONE_WORLD.get(each.name, lambda _: ())(each)
+        found += [dataclasses.replace(check, name=f"{each.name}: {check.name}") for check in made]
+    return found
+
+
+def equalities(each):
+    """Forms of one optimum that must agree."""
+    p, popularity, models = each.world.clicks, each.world.click_popularity, each.models
+    by_noise = closed_forms.negative_sampling(p, normalized(popularity ** 0.75))
+    rebiased = closed_forms.rebiased(models[table.CLREC], popularity)
+    yield Check("IPW learns the oracle, KL", each.measured[table.IPW]["kl"], "<", EXACT)
+    yield Check("negative sampling from p_d^.75 is β=.75, KL",
+                measures.divergence(models[table.BETA75], by_noise), "<", EXACT)
+    yield Check("BCE with uniform negatives is softmax, KL",
+                measures.divergence(p, closed_forms.uniform_bce(p)), "<", EXACT)
+    yield Check("CLRec + log p_d ranks as softmax, contexts that differ",
+                float(np.any(ranking(rebiased) != ranking(p), axis=1).sum()), "<", 1)
+    for alpha in DIALLED:
+        turned = closed_forms.dialled(models[table.CLREC], popularity, alpha)
+        trained = closed_forms.debiased(p, popularity, 1 - alpha)
+        yield Check(f"CLRec served at popularity {alpha} is β={1 - alpha} trained, KL",
+                    measures.divergence(trained, turned), "<", EXACT)
+        yield Check(f"CLRec served at popularity {alpha} ranks as β={1 - alpha} trained, contexts that differ",
+                    float(np.any(ranking(turned) != ranking(trained), axis=1).sum()), "<", 1)
+    yield Check("the impression queue served at popularity 1 is softmax, KL", measures.divergence(
+        p, closed_forms.dialled(models[table.IMPRESSIONS], each.world.mean_exposure, 1.0)), "<", EXACT)
+    yield Check("Multi-CLRec's objective is stationary, largest gradient",
+                multi_queue_gradient(models[table.MULTI], each.world), "<", EXACT)
+
+
+def biases(each):
+    """What exposure does to a softmax over clicks, and the measures that reward it."""
+    # Where exposure is personal, even the oracle's lists may hold fewer distinct items.
+    apart, spared = ((table.IPW, table.CLIPPED), " but for IPW") if each.settings.policy == "personal" else ((), "")
+    recall, diversity = each.column("biased_recall", table.MLE), each.column("diversity", table.MLE, *apart)
+    measured = each.measured
+    yield Check("softmax has the highest biased recall, lead over the next",
+                measured[table.MLE]["biased_recall"] - max(recall.values()), ">", 0)
+    yield Check(f"softmax has the lowest diversity{spared}, items to the next",
+                min(diversity.values()) - measured[table.MLE]["diversity"], ">", 0)
+    yield Check("CLRec's pop-AUC exceeds the oracle's (a trap of the metric)",
+                measured[table.CLREC]["pop_auc"] - measured[table.IPW]["pop_auc"], ">", 0)
+
+
+def corrections(each):
+    """What the queues repair."""
+    kl, recall = each.column("kl"), each.column("oracle_recall")
+    if each.settings.policy in ("intent", "personal"):
+        yield Check("Multi-CLRec is nearer to the oracle than CLRec, KL over KL",
+                    kl[table.MULTI] / kl[table.CLREC], "<", 1)
+        return
+    if each.settings.policy == "pop":
+        yield Check("Multi-CLRec is farther from the oracle than CLRec, KL", kl[table.MULTI] - kl[table.CLREC], ">", 0)
+        yield Check("but slightly", kl[table.MULTI] - kl[table.CLREC], "<", SLIGHTLY)
+    yield Check("the impression queue learns the oracle, KL", kl[table.IMPRESSIONS], "<", EXACT)
+    yield Check("the impression queue's oracle recall over the better of softmax and CLRec",
+                recall[table.IMPRESSIONS] - max(recall[table.MLE], recall[table.CLREC]), ">", 0)
+
+
+def _pop(each):
+    kl = each.column("kl")
+    yield Check("softmax's KL over CLRec's", kl[table.MLE] / kl[table.CLREC], ">", 5)
+
+
+def _strong_quality(each):
+    """The price of learning p/p_d: it divides quality out too."""
+    yield Check("CLRec loses to softmax on oracle recall, by", _lost(each), ">", 0)
+
+
+def _intent_and_quality(each):
+    recall = each.column("oracle_recall")
+    yield Check("CLRec loses to β=.5 on oracle recall, by", recall[table.BETA50] - recall[table.CLREC], ">", 0)
+    if each.settings.seed == SPEC_SEED:
+        yield Check("seed 0, CLRec loses to softmax on oracle recall, by", _lost(each), ">", 0)
+
+
+def _strong_intent(each):
+    """The variance of IPW, and what clipping it costs."""
+    p, share = each.world.clicks, each.world.context_share
+    weights = closed_forms.relative_weights(p, each.world.exposure)
+    effective, clipped = measures.effective_share(weights, share[:, None] * p), each.measured[table.CLIPPED]["kl"]
+    yield Check("effective sample size of IPW over N", effective, "<", 0.15)
+    yield Check("clipping IPW at 10 times the mean raises KL from 0 to", clipped, ">", 0.01)
+    if each.settings.seed == SPEC_SEED:
+        yield Check("seed 0, effective sample size of IPW over N, from .10", abs(effective - 0.10), "<", 0.01)
+        yield Check("seed 0, KL of clipped IPW, from .032", abs(clipped - 0.032), "<", 0.0005)
+
+
+OF_ONE_WORLD = {"pop": _pop, "quality σ=1.4": _strong_quality, "intent τ=2 σ=.7": _intent_and_quality,
+                "intent τ=3": _strong_intent}
+
+
+def _lost(each):
+    recall = each.column("oracle_recall")
+    return recall[table.MLE] - recall[table.CLREC]
+
+
+def ranking(scores: np.ndarray) -> np.ndarray:
+    """Items from best to worst, [X,V] -> int [X,V]."""
+    return np.argsort(-scores, axis=1, kind="stable")
+
+
+def multi_queue_gradient(model: np.ndarray, world) -> float:
+    """Largest |∂/∂φ| of Multi-CLRec's objective −Σ_y p φ + Σ_h P_h log Σ_y n_h e^φ at e^φ = model [X,V]."""
+    negatives = closed_forms.intent_negatives(world.click_popularity, world.intent)
+    share = world.clicks @ (world.intent[:, None] == np.arange(len(negatives)))
+    of_intent = normalized(negatives * model[:, None, :])  # [X,H,V]
+    return float(np.abs(np.einsum("xh,xhv->xv", share, of_intent) - world.clicks).max())

@@ -1,0 +1,99 @@
+"""The stochastic check of Multi-CLRec: a table φ[x,y] whose negatives come from the 1+H queues.
+
+A context's row of the table is its one vector, and items are one-hot candidates. Which of them are compared, and how
+often each counts, is decided by the queues and the denominator that models train with.
+
+Letters: X contexts, V items, B batch, H intents, Q queue.
+"""
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.lab.proof.tabular import BATCH
+from clrec_tf.lab.proof.tabular import Draws
+from clrec_tf.lab.proof.tabular import QUEUE
+from clrec_tf.lab.proof.tabular import Step
+from clrec_tf.lab.proof.tabular import TableTrainer
+from clrec_tf.losses import multi_vector as losses
+from clrec_tf.objectives.intent_queues import MultiQueue
+from clrec_tf.training.runtime import LocalRuntime
+
+CAPACITY = QUEUE // 2  # of each queue: a row is compared with two, so with as many entries as the single queue has
+PREFILLS = 40  # times CAPACITY clicks before the first step, enough for an intent with a fortieth of them
+
+
+@dataclasses.dataclass(frozen=True)
+class IntentStep(Step):
+    """`Step` over 1+H queues.
+
+    Attributes:
+      queued, slots: of the main queue.
+      compared_with: whose queue each row meets beside the main one, [B] int32.
+      counts: how often each item stands in the main queue and in an intent's own, together: [H,V] float32.
+    """
+    compared_with: tf.Tensor
+    counts: tf.Tensor
+
+
+def multi_queue(step: IntentStep) -> tf.Tensor:
+    """−φ(x,y) + log Σ_y' n_y' e^φ(x,y'), the second term as its mean over the batch: [B]."""
+    scores = step.positive_logits[:, None]
+    mean, _ = losses.mean_log_denominator(
+        step.logits[:, None, :], step.compared_with, tf.fill([BATCH], 1 / BATCH), tf.eye(step.logits.shape[1]),
+        step.counts, temperature=1.0, chunk=BATCH)
+    return mean - losses.selected_score(scores, tf.zeros_like(scores))
+
+
+class IntentTableTrainer(TableTrainer):
+    """A `TableTrainer` with the 1+H queues of clicks, routed by the items' intents in the world; for `multi_queue`."""
+
+    step_type = IntentStep
+
+    def __init__(self, world, *arguments):
+        self._intents = int(world.intent.max()) + 1
+        self._item_intent = tf.constant(world.intent, tf.int32)
+        super().__init__(world, *arguments)
+
+    def _new_queue(self):
+        return MultiQueue(CAPACITY, CAPACITY, self._intents, {"item": tf.TensorSpec([], tf.int32)},
+                          LocalRuntime().local_variable)
+
+    def _prefill(self, handles):
+        for number in tf.range(1, PREFILLS + 1):
+            _, item = self._visits(Draws(self._seed, -number), self._entering, CAPACITY)
+            self._push(handles, item)
+        tf.debugging.assert_equal(self._queue.full(handles), True)
+
+    def _enqueue(self, handles, draws, contexts, positives):
+        pushed, items = self._push(handles, positives), self._table.shape[1]
+        main = self._queue.main.read(handles["main"], "item")
+        own = tf.reshape(self._queue.read(handles, "item"), [self._intents, CAPACITY])
+        count = lambda queue: tf.math.bincount(queue, minlength=items, maxlength=items, axis=-1, dtype=tf.float32)
+        counts = tf.ensure_shape(count(own) + count(main[None, :]), [self._intents, items])
+        return main, pushed.slots, self._compared_with(contexts, positives), counts
+
+    def _push(self, handles, item):
+        return self._queue.push(handles, tf.ones(tf.shape(item), tf.bool),
+                                lambda entries: tf.gather(self._item_intent, entries["item"]), item=item)
+
+    def _compared_with(self, contexts, positives):
+        """The intent of each positive, h⁺."""
+        del contexts
+        return tf.gather(self._item_intent, positives)
+
+
+class ContextIntentTrainer(IntentTableTrainer):
+    """The defect: rows meet the queue of the intent that their *context* clicks most, whatever the positive's is."""
+
+    def __init__(self, world, *arguments):
+        super().__init__(world, *arguments)
+        self._context_intent = tf.constant(favourite_intents(world.clicks, world.intent), tf.int32)
+
+    def _compared_with(self, contexts, positives):
+        return tf.gather(self._context_intent, contexts)
+
+
+def favourite_intents(clicks: np.ndarray, intent: np.ndarray) -> np.ndarray:
+    """The intent of the most clicks of each context: p [X,V], of each item [V] -> [X]."""
+    return (clicks @ np.eye(intent.max() + 1)[intent]).argmax(axis=1)

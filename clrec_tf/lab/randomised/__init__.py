@@ -1,0 +1,1 @@
+"""Training on self-selected ratings, evaluation on ratings of items drawn at random."""

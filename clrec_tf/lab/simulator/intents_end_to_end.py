@@ -1,0 +1,52 @@
+"""Multi-CLRec beside CLRec and sampled softmax with real towers, in a world whose exposure follows the user's intent:
+the same width, and as many negatives. Each user is served with one vector, of Multi-CLRec the heaviest.
+
+Checked is what debiasing promises against sampled softmax. Which of Multi-CLRec and CLRec is ahead is only reported.
+"""
+import dataclasses
+
+from clrec_tf.config import Config
+from clrec_tf.config import require
+from clrec_tf.lab.proof.checks import Check
+from clrec_tf.lab.simulator import end_to_end
+from clrec_tf.lab.simulator.visits import INTENTS
+from clrec_tf.preparation.synthetic_log import CATEGORIES
+
+MULTI, BY_CATEGORY, WORLD = "multi_clrec", "multi_clrec_by_category", "intent"
+
+
+def multi_clrec(intents: int, selection_weight: float = 0.0) -> dict:
+    """Settings of a Multi-CLRec, by section."""
+    return dict(loss=dict(loss="contrastive"), model=dict(
+        model="multi_clrec", num_intents=intents, category_feature="category", st_mode="soft", residual=True,
+        selection_weight=selection_weight))
+
+
+# As many intents as the world has. It must find by itself which categories belong together, and
+COMPARED = {**end_to_end.COMPARED, MULTI: multi_clrec(INTENTS)}
+# beside it in the first repetition, one that has an intent for every category need not.
+FURTHER = {BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
+
+
+def run(config: Config) -> tuple[list[dict], list[Check]]:
+    """See `end_to_end.run`: (rows, checks)."""
+    require(config.paths.workdir, "workdir", "the proof of intents keeps its worlds and runs there")
+    seeds = [config.paths.seed + repetition for repetition in range(config.proof.repetitions)]
+    rows = []
+    for seed in seeds:
+        rows += end_to_end.compare(config, WORLD, seed, {**COMPARED, **(FURTHER if seed == seeds[0] else {})})
+    return rows, checks(rows, config.evaluate.list_length)
+
+
+def checks(rows: list[dict], length: int) -> list[Check]:
+    """Multi-CLRec against sampled softmax, in each repetition."""
+    figures, found = {(row["seed"], row["model"]): row for row in rows}, []
+    for seed in sorted({row["seed"] for row in rows}):
+        ratio = lambda name, seed=seed: figures[seed, MULTI][name] / figures[seed, end_to_end.SOFTMAX][name]
+        made = [Check("KL to the oracle", ratio("kl_oracle"), "<", 1),
+                Check("oracle recall", ratio(f"oracle_recall@{length}"), ">", 1),
+                Check("aggregate diversity", ratio(f"aggregate_diversity@{length}/full"), ">", 1),
+                Check("popularity index", ratio(f"popularity_index@{length}/full"), "<", end_to_end.POPULARITY_LEFT)]
+        found += [dataclasses.replace(check, name=f"intents, seed {seed}: {check.name}, Multi-CLRec over "
+                  "sampled softmax") for check in made]
+    return found

@@ -1,0 +1,96 @@
+"""Vectors of all items and of evaluated users from a model, in chunks."""
+from typing import Iterator
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.data.evaluation_set import EvaluationSet
+
+CHUNK_ITEMS = 8192
+CHUNK_USERS = 512
+
+
+class Encoder:
+    """Compiled towers of one model; built once, since each new one is traced anew.
+
+    Args:
+      model: a `CLRec`.
+      max_history: T, clicks that the query tower sees.
+    """
+
+    def __init__(self, model, max_history: int):
+        self._model, self._max_history = model, max_history
+        width, ids = model.item_encoder.item_width, tf.int64
+        rows = [tf.TensorSpec([None, width], ids)]
+        self._items = tf.function(model.item_vectors, input_signature=rows)
+        self._history_items = tf.function(model.history_vectors, input_signature=rows)
+        seconds = tf.TensorSpec([None, max_history], ids)
+        histories = [tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
+                     seconds, seconds]
+        self._users, self._intents = (
+            tf.function(self._of_histories(tower), input_signature=histories)
+            for tower in (model.user_vectors, model.user_intents))
+
+    def _of_histories(self, tower):
+        """The query tower's `tower`, from item rows in place of item vectors."""
+        width = self._model.item_encoder.item_width
+
+        def encode(rows, mask, gaps, dwell):
+            items = self._model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
+            items = tf.reshape(items, [-1, self._max_history, self._model.history_width])
+            return tower(items, mask, gaps, dwell)
+
+        return encode
+
+    def item_vectors(self, item_rows: np.ndarray) -> np.ndarray:
+        """The candidate tower: item rows [V,C'] with C' ≥ C columns -> g [V,D] float32, not normalized."""
+        return self._in_chunks(self._items, item_rows)
+
+    def history_vectors(self, item_rows: np.ndarray) -> np.ndarray:
+        """The same, as the query tower reads items."""
+        return self._in_chunks(self._history_items, item_rows)
+
+    def _in_chunks(self, encode, item_rows):
+        width = self._model.item_encoder.item_width
+        return np.concatenate([encode(tf.constant(item_rows[start:start + CHUNK_ITEMS, :width], tf.int64)).numpy()
+                               for start in range(0, len(item_rows), CHUNK_ITEMS)])
+
+    def compared_items(self, item_rows: np.ndarray) -> np.ndarray:
+        """The same, as compared with user vectors: normalized for the cosine."""
+        return self._model.score_vectors(tf.constant(self.item_vectors(item_rows))).numpy()
+
+    def user_vectors(self, users: EvaluationSet) -> np.ndarray:
+        """f(x) [U,D] float32 of every user, ready to be compared."""
+        return np.concatenate([vectors.numpy() for vectors in self._user_chunks(self._users, users)])
+
+    def user_intents(self, users: EvaluationSet, count: Optional[int] = None
+                     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What users are served with, each one's heaviest first.
+
+        Args:
+          users: U users.
+          count: how many of each are kept, K; None: all H.
+
+        Returns:
+          (vectors [U,K,d] float32 ready to be compared, weights [U,K] float32, numbers [U,K] int32 of the intents).
+        """
+        # Copies, since a slice would keep its whole chunk.
+        chunks = zip(*([part[:, :count].copy() for part in chunk] for chunk in self.user_intent_chunks(users)))
+        return tuple(map(np.concatenate, chunks))
+
+    def user_intent_chunks(self, users: EvaluationSet) -> Iterator[list[np.ndarray]]:
+        """All of `user_intents`, a few users at a time and in their order."""
+        for chunk in self._user_chunks(self._intents, users):
+            yield [part.numpy() for part in chunk]
+
+    def routing_logits(self, item_rows: np.ndarray) -> np.ndarray:
+        """cos(μ_h, c)/ρ of items by a model with intents: item rows [V,C'] with C' ≥ C columns -> [V,H] float32."""
+        model = self._model
+        return self._in_chunks(lambda rows: model.user_encoder.route(model.item_encoder.categories(rows)), item_rows)
+
+    def _user_chunks(self, encode, users):
+        for start in range(0, users.num_users, CHUNK_USERS):
+            histories = users.histories(start, min(start + CHUNK_USERS, users.num_users), self._max_history)
+            yield encode(tf.constant(histories.item_rows, tf.int64), tf.constant(histories.mask),
+                         tf.constant(histories.time_gaps, tf.int64), tf.constant(histories.dwell, tf.int64))

@@ -1,1 +1,0 @@
-"""Where negatives come from: the first-in first-out queue of clicked items."""

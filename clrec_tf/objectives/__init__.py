@@ -1,0 +1,1 @@
+"""What a training step differentiates: queues and samplers of negatives, and the losses over them, one file each."""

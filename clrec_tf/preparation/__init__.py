@@ -1,0 +1,1 @@
+"""Click logs in, a data folder of TFRecords with its manifest out."""

@@ -1,0 +1,239 @@
+"""A log -> a data set in memory: filters, numbers, splits, vocabularies and the report about them."""
+import time
+from typing import Optional
+
+from absl import logging
+import numpy as np
+import polars as pl
+
+from clrec_tf.config import PrepareConfig
+from clrec_tf.data.schema import Schema
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.preparation.data_folder import Catalogue
+from clrec_tf.preparation.data_folder import Dataset
+from clrec_tf.preparation import dense_features
+from clrec_tf.preparation import dwell
+from clrec_tf.preparation import events
+from clrec_tf.preparation.impressions import read_exposures
+from clrec_tf.preparation import item_features
+from clrec_tf.preparation.item_features import ItemTable
+from clrec_tf.preparation.logs import Log
+from clrec_tf.preparation import outliers
+from clrec_tf.preparation import plausibility
+from clrec_tf.preparation import splits
+from clrec_tf.preparation.splits import Clicks
+from clrec_tf.preparation.splits import Sequences
+from clrec_tf.preparation import user_split
+from clrec_tf.preparation import vocabulary as vocabulary_lib
+from clrec_tf.system.versions import versions
+from clrec_tf.tables import times
+
+
+def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
+    """Everything between reading and writing.
+
+    Args:
+      log: as read; its frame is given up to save memory.
+      settings: of the command.
+      facts: goes into `Schema.settings`.
+
+    Raises:
+      UserError: a setting does not fit the log, or nothing remains of it.
+    """
+    report = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples))
+    report |= dict(ids_are_text_since=log.text_ids) if log.text_ids else {}
+    frame = _filtered(log.clicks, settings, report)
+    clicks, items = number(frame, log.features, settings)
+    users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
+    del frame
+    report["plausibility"] = plausibility.of_clicks(clicks, users, items["item"], time.time(), settings.utc_offset)
+    kept = splits.most_recent(clicks, settings.max_sequence_length)
+    report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
+                  users=int(kept.user[-1]) + 1, items=len(items))
+    if kept.dwell is not None:
+        report["dwell"] = dwell.summary(kept.dwell)
+    part = split(kept, settings, facts["seed"], report)
+    item_tables = [log.items] if log.items else []
+    item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
+    joined = _joined(items, log, item_tables, settings)
+    return _numbered(kept, part, users, *joined, settings, facts, report)
+
+
+def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
+    """Behaviours of --keep_events between --from and --to."""
+    if settings.keep_events:
+        kept = events.kept(frame, settings.keep_events)
+        report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
+    begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
+    end = times.parse_bound("to", settings.to_time, settings.utc_offset)
+    if begin is not None or end is not None:
+        if "timestamp" not in frame.columns:
+            raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
+        for flag, text, bound in (("from", settings.from_time, begin), ("to", settings.to_time, end)):
+            times.check_bound(flag, text, bound, frame["timestamp"])
+        kept = frame.filter((pl.col("timestamp") >= begin if begin is not None else True)
+                            & (pl.col("timestamp") < end if end is not None else True))
+        report["dropped_by_time"], frame = len(frame) - len(kept), kept
+    if frame.is_empty():
+        raise DataError(f"no click remains of {report['rows']} rows after --keep_events, --from and --to "
+                        f"({ {k: v for k, v in report.items() if k.startswith('dropped')} }): loosen them")
+    if "timestamp" in frame.columns:
+        report.update(first_click=times.shown(frame["timestamp"].min(), settings.utc_offset),
+                      last_click=times.shown(frame["timestamp"].max(), settings.utc_offset))
+    return frame
+
+
+def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConfig) -> tuple[Clicks, pl.DataFrame]:
+    """Numbers users and items by first appearance, and sorts.
+
+    Args:
+      frame: user, item, optional timestamp, order, dwell, title and f:<feature>.
+      features: name -> whether it has several values.
+      settings: the separator inside several-valued features, and words for what is missing.
+
+    Returns:
+      The clicks, by time, then by order, then as in the file; and the items in order of their numbers: item, title and
+      features as first seen in time.
+    """
+    codes, ids = {}, {}
+    for column in ("user", "item"):
+        ids[column] = frame[column].unique(maintain_order=True)
+        codes[column] = frame[column].cast(pl.Enum(ids[column])).to_physical().cast(pl.Int32)
+    ordered = [frame[name] for name in ("timestamp", "order") if name in frame.columns]
+    by = [series.name for series in ordered]
+    items = pl.DataFrame({"item": ids["item"]})
+    for column in (name for name in frame.columns if name == "title" or name.startswith("f:")):
+        known = pl.DataFrame([codes["item"].alias("number"), frame[column], *ordered]).drop_nulls(column)
+        if ordered:
+            known = known.sort(by, maintain_order=True)
+        first = known.unique("number", keep="first", maintain_order=True).sort("number")
+        name = column.removeprefix("f:")
+        first = pl.DataFrame([first["number"], item_features.feature(
+            first[column], features.get(name, False), settings.multi_separator, settings.null_values,
+            f"{settings.input}: column {name!r}")])
+        items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
+            first, on="number", how="left", maintain_order="left").drop("number")
+    stayed = [frame["dwell"]] if "dwell" in frame.columns else []
+    clicks = pl.DataFrame([codes["user"], codes["item"], *ordered, *stayed]).sort("user", *by, maintain_order=True)
+    return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
+                  clicks["timestamp"].to_numpy() if "timestamp" in by else None,
+                  clicks["dwell"].to_numpy() if stayed else None), items
+
+
+def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
+    """Part of each click [N] by --split."""
+    if settings.split == "leave_one_out":
+        return splits.leave_one_out(clicks)
+    if settings.split == "by_user":
+        return user_split.split(clicks, settings, seed, report)
+    if clicks.timestamp is None:
+        raise UserError("--split=last_days needs time stamps, which the log does not have: use --split=leave_one_out")
+    part = splits.last_days(clicks, settings.test_days, settings.valid_days, settings.utc_offset)
+    if not (part == splits.TRAIN).any():
+        raise DataError(f"--split=last_days: no click lies before the {settings.valid_days} validation and "
+                        f"{settings.test_days} test days; the log runs from {report['first_click']} to "
+                        f"{report['last_click']}: lower --valid_days or --test_days"
+                        + outliers.after_a_gap(clicks.timestamp, settings))
+    outliers.warn_of_parts(clicks.timestamp, part, settings)
+    return part
+
+
+def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
+            settings: PrepareConfig) -> tuple[pl.DataFrame, dict[str, bool]]:
+    """Items with the columns of all tables, a later one winning; and name -> several values, of all features."""
+    features = dict(log.features)
+    for table in item_tables:
+        features |= table.features
+        item_features.check_match(items["item"], table.frame["item"], table.path)
+        again = [name for name in table.frame.columns if name in items.columns and name != "item"]
+        items = items.drop(again).join(table.frame, on="item", how="left", maintain_order="left")
+    wanted = item_features.declared(settings)
+    missing = sorted(set(wanted) - set(features))
+    if missing:
+        where = " or ".join(dict.fromkeys([settings.input] + [table.path for table in item_tables]))
+        columns = sorted({name for table in (log, *item_tables) for name in table.columns})
+        raise UserError(f"feature {missing[0]!r} of --feature_columns or --multi_feature_columns is no column of "
+                        f"{where}: choose from {', '.join(columns) or 'none, since there are no other columns'}")
+    if settings.title_column not in ("", PrepareConfig.title_column) and "title" not in items.columns:
+        columns = sorted({name for table in (log, *item_tables) for name in table.columns})
+        raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features: "
+                        f"choose from {', '.join(columns) or 'none, since there are no other columns'}")
+    return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
+
+
+def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.DataFrame, features: dict[str, bool],
+              settings: PrepareConfig, facts: dict, report: dict) -> Dataset:
+    """Vocabularies from the training part, and all parts in their ids."""
+    mask = splits.training_mask(clicks, part, settings.min_train_length)
+    vocabulary = vocabulary_lib.build(items["item"], clicks.item[mask], settings.min_item_count, settings.oov_buckets)
+    if not len(vocabulary.items):
+        raise DataError(f"no item has {settings.min_item_count} training clicks in sequences of at least "
+                        f"{settings.min_train_length}: lower --min_train_length or --min_item_count")
+    encoded = [vocabulary_lib.encode_feature(name, items[f"f:{name}"], vocabulary, settings.max_values,
+                                             settings.feature_oov_buckets) for name in features]
+    sequences = dict(train=splits.training_sequences(clicks, mask, vocabulary.item_id))
+    for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
+        sequences[name] = splits.evaluation_sequences(clicks, part, which, vocabulary.item_id,
+                                                      len(vocabulary.items))
+    content = _content(settings.dense_features, items["item"].gather(vocabulary.items), report)
+    parameters = dict(last_days=("test_days", "valid_days", "utc_offset"), by_user=("split_quantile", "valid_share"))
+    rule = {name: getattr(settings, name) for name in parameters.get(settings.split, ())}
+    schema = Schema(
+        num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
+        features=tuple(feature for feature, *_ in encoded), content_width=0 if content is None else content.shape[1],
+        id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(items["item"]),
+        has_timestamps=clicks.timestamp is not None,
+        num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
+        split=dict(rule=settings.split, **rule), settings=facts, versions=versions(),
+        has_dwell=clicks.dwell is not None)
+    report.update(vocabulary=schema.num_items, id_type=schema.id_type, dropped_short_training=dict(
+        users=int(len(np.unique(clicks.user[(part == splits.TRAIN) & ~mask]))),
+        clicks=int(((part == splits.TRAIN) & ~mask).sum())))
+    report["train"] = dict(sequences=len(sequences["train"]), clicks=len(sequences["train"].item))
+    for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
+        report[name] = _evaluation_report(clicks, part, which, sequences[name], vocabulary)
+    report["features"] = {feature.name: dict(
+        vocabulary=feature.vocabulary_size, width=feature.width,
+        items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows, _ in encoded}
+    titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
+    catalogue = Catalogue(items["item"].gather(vocabulary.items).to_list(), titles, vocabulary.counts, vocabulary.items)
+    exposures = None
+    if settings.impressions:
+        if clicks.timestamp is None:
+            raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
+                            "--timestamp_column")
+        exposures = read_exposures(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
+    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows, _ in encoded), content, exposures, report,
+                   {feature.name: values for feature, _, values in encoded})
+
+
+def _evaluation_report(clicks: Clicks, part: np.ndarray, which: int, sequences: Sequences,
+                       vocabulary: vocabulary_lib.Vocabulary) -> dict:
+    """Sizes of a part, and how much of it the vocabulary does not hold."""
+    known = (vocabulary.item_id > 0) & (vocabulary.item_id <= len(vocabulary.items))
+    target = part == which
+    history = (part < which) & np.isin(clicks.user, clicks.user[target])
+    share = lambda mask: round(float(1 - known[clicks.item[mask]].mean()), 6) if mask.any() else 0.0
+    return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
+                users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
+                unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
+
+
+def _content(path: str, original_ids: pl.Series, report: dict) -> Optional[np.ndarray]:
+    """Dense vectors [V + 1, width] by id; zero where an item has none."""
+    if not path:
+        return None
+    ids, vectors = dense_features.read_dense(path)
+    rows = pl.DataFrame({"id": original_ids}).join(
+        pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left",
+        maintain_order="left")["row"]
+    known = rows.is_not_null().to_numpy()
+    if not known.any():
+        raise DataError(f"--dense_features={path} has none of the {len(known)} items: do its ids match the log's?")
+    content = np.zeros((len(known) + 1, vectors.shape[1]), np.float32)
+    content[1:][known] = vectors[rows.drop_nulls().to_numpy()]
+    report["dense"] = dict(width=vectors.shape[1], items_without=int((~known).sum()))
+    if not known.all():
+        logging.warning("--dense_features=%s lacks %d of %d items: theirs are zero", path, (~known).sum(), len(known))
+    return content

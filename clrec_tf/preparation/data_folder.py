@@ -1,0 +1,210 @@
+"""A data set in memory -> a folder as `schema` describes it, complete or not there at all."""
+import dataclasses
+import hashlib
+import os
+import sys
+from typing import Callable, Iterator, Optional
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.schema import Schema
+from clrec_tf.data.schema import Shard
+from clrec_tf.errors import UserError
+from clrec_tf.errors import write_error
+from clrec_tf.preparation.splits import Sequences
+from clrec_tf.system import atomic
+
+CATALOGUE_SHARD_RECORDS = 65_536
+REPORT_FILE = "report.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Catalogue:
+    """Items by id from 1, V of them.
+
+    Attributes:
+      original_ids: [V] strings.
+      titles: [V] strings or None each; None without titles.
+      counts: [V] training clicks.
+      items: [V] index into the log's items.
+    """
+    original_ids: list[str]
+    titles: Optional[list[Optional[str]]]
+    counts: np.ndarray
+    items: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """All that is written.
+
+    Attributes:
+      schema: facts.
+      sequences: "train", "valid", "test" -> sequences.
+      catalogue: items.
+      feature_rows: by schema.features: [items of the log, width] int32.
+      content: [V + 1, content_width] float32, row 0 zero; None without dense features.
+      exposures: int32 [N,2], see `impressions.read_exposures`; None without an impression log.
+      report: what was read, dropped and kept, as JSON.
+      feature_values: feature name -> its values by number from 1.
+    """
+    schema: Schema
+    sequences: dict[str, Sequences]
+    catalogue: Catalogue
+    feature_rows: tuple[np.ndarray, ...]
+    content: Optional[np.ndarray]
+    exposures: Optional[np.ndarray]
+    report: dict
+    feature_values: dict[str, list[str]]
+
+
+def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) -> list[bytes]:
+    """Serialised Examples of the sequences whose numbers `rows` [R] gives."""
+    lengths = np.diff(sequences.offsets)[rows]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    events = np.arange(offsets[-1]) + np.repeat(sequences.offsets[rows] - offsets[:-1], lengths)
+    item, item_id, one = sequences.item[events], sequences.item_id[events], np.arange(len(rows) + 1)
+    columns = dict(user_id=(sequences.user[rows], one), target_count=(sequences.target_count[rows], one),
+                   item_id=(item_id, offsets))
+    known = (item_id > 0) & (item_id <= dataset.schema.num_items)
+    if sequences.timestamp is not None:
+        columns["timestamp"] = (sequences.timestamp[events], offsets)
+    if sequences.dwell is not None:
+        columns["dwell"] = (sequences.dwell[events], offsets)
+    for feature, values in zip(dataset.schema.features, dataset.feature_rows):
+        # Neither an unknown target nor a hash bucket has features: what shares an id must share its row.
+        columns[feature.key] = (np.where(known[:, None], values[item], 0).reshape(-1), offsets * feature.width)
+    examples = _int64_examples(columns)
+    for example in examples:
+        example.features.feature["weight"].float_list.value.append(1.0)
+    return _serialised(examples)
+
+
+def catalogue_examples(dataset: Dataset, rows: np.ndarray) -> list[bytes]:
+    """Serialised Examples of the items whose ids minus one `rows` [R] gives."""
+    catalogue, one = dataset.catalogue, np.arange(len(rows) + 1)
+    columns = dict(item_id=(rows + 1, one), count=(catalogue.counts[rows], one))
+    for feature, values in zip(dataset.schema.features, dataset.feature_rows):
+        columns[feature.key] = (values[catalogue.items[rows]].reshape(-1), one * feature.width)
+    examples = _int64_examples(columns)
+    for example, row in zip(examples, rows.tolist()):
+        example.features.feature["original_id"].bytes_list.value.append(catalogue.original_ids[row].encode())
+        if catalogue.titles is not None:
+            example.features.feature["title"].bytes_list.value.append((catalogue.titles[row] or "").encode())
+    return _serialised(examples)
+
+
+def _int64_examples(columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[tf.train.Example]:
+    """R Examples; of key -> (values [E], offsets [R + 1]), Example r gets values[offsets[r]:offsets[r + 1]]."""
+    # Lists, because protobuf takes Python's integers several times faster than NumPy's.
+    columns = [(key, values.tolist(), offsets.tolist()) for key, (values, offsets) in columns.items()]
+    examples = [tf.train.Example() for _ in columns[0][2][1:]]
+    for row, example in enumerate(examples):
+        for key, values, offsets in columns:
+            example.features.feature[key].int64_list.value.extend(values[offsets[row]:offsets[row + 1]])
+    return examples
+
+
+def _serialised(examples: list[tf.train.Example]) -> list[bytes]:
+    # Without `deterministic` the order of an Example's features differs from process to process.
+    return [example.SerializeToString(deterministic=True) for example in examples]
+
+
+def write_shard(folder: str, name: str, records: list[bytes], events: int) -> Shard:
+    """Writes one TFRecord file; `OSError` where the disk is full."""
+    path = os.path.join(folder, name)
+    try:
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records:
+                writer.write(record)
+    except tf.errors.OpError as error:
+        raise OSError(0, f"cannot be written ({error.message})", path) from error
+    expected = sum(map(len, records)) + 16 * len(records)  # a length, and two checksums around each record
+    shard = _entry(folder, name, len(records), events)
+    if shard.bytes != expected:
+        raise OSError(0, f"has {shard.bytes} bytes after {expected} were written; is the disk full?", path)
+    return shard
+
+
+def _entry(folder: str, name: str, records: int, events: int) -> Shard:
+    with open(os.path.join(folder, name), "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Shard(name, records, events, file.tell(), digest)
+
+
+def _write_split(folder: str, split: str, order: np.ndarray, per_shard: int, events: np.ndarray,
+                 serialise: Callable[[np.ndarray], list[bytes]]) -> Iterator[Shard]:
+    """Shards of one split: records in the given order, `events` [R] clicks in each."""
+    count = -(-len(order) // per_shard)
+    for number in range(count):
+        rows = order[number * per_shard:(number + 1) * per_shard]
+        name = f"{split}-{number:05d}-of-{count:05d}.tfrecord"
+        yield write_shard(folder, name, serialise(rows), int(events[rows].sum()))
+
+
+def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int) -> None:
+    """Writes a data folder: all of it under another name, then a rename.
+
+    Args:
+      data_dir: absent, or an empty folder.
+      dataset: what to write.
+      shard_records: sequences per shard.
+      seed: of the random order in which users are dealt to shards.
+
+    Raises:
+      UserError: disk full, no permission; `data_dir` is then as it was.
+    """
+    with atomic.new_folder(data_dir, f"data_dir={data_dir}") as folder:
+        try:
+            manifest = _write_files(folder, dataset, shard_records, seed)
+            schema_lib.save_schema(folder, dataset.schema)
+            schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
+            schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
+            others = (REPORT_FILE, schema_lib.FEATURE_VALUES_FILE)
+            manifest = dataclasses.replace(manifest, others=tuple(_entry(folder, name, 0, 0) for name in others))
+            schema_lib.save_manifest(folder, manifest)
+        except OSError as error:
+            raise write_error(error)(
+                f"--data_dir={data_dir} cannot be written ({error.filename or folder}: {error.strerror or error}): "
+                "free space, or choose another --data_dir") from error
+
+
+def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -> schema_lib.Manifest:
+    random, shards = np.random.default_rng(seed), {}
+    total = sum(-(-len(part) // shard_records) for part in dataset.sequences.values())
+    with tqdm.tqdm(total=total, desc="writing shards", unit="shard", disable=not sys.stderr.isatty()) as progress:
+        for split, sequences in dataset.sequences.items():
+            # Dealt at random, shards are alike, so that training may read a few at a time.
+            order = random.permutation(len(sequences))
+            shards[split] = []
+            for shard in _write_split(folder, split, order, shard_records, np.diff(sequences.offsets),
+                                      lambda rows, part=sequences: sequence_examples(dataset, part, rows)):
+                shards[split].append(shard)
+                progress.update()
+    items = np.arange(dataset.schema.num_items)
+    shards["catalogue"] = _write_split(folder, "catalogue", items, CATALOGUE_SHARD_RECORDS, np.zeros(len(items), int),
+                                       lambda rows: catalogue_examples(dataset, rows))
+    return schema_lib.Manifest(
+        dataset.schema.hash(), {split: tuple(part) for split, part in shards.items()},
+        _write_array(folder, schema_lib.CONTENT_FILE, dataset.content),
+        _write_array(folder, schema_lib.IMPRESSIONS_FILE, dataset.exposures))
+
+
+def _write_array(folder: str, name: str, array: Optional[np.ndarray]) -> Optional[Shard]:
+    if array is None:
+        return None
+    np.save(os.path.join(folder, name), array)
+    return _entry(folder, name, len(array), 0)
+
+
+def check_writable(data_dir: str):
+    """`UserError` where a folder can evidently not be made, before hours are spent on its content."""
+    parent = os.path.abspath(data_dir)
+    while not os.path.exists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"--data_dir={data_dir} cannot be made: {parent} is not a writable folder; choose another "
+                        "--data_dir")

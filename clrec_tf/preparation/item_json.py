@@ -1,0 +1,81 @@
+"""Item files that are one JSON object: {id: {feature: value or list}} or {id: [values]}."""
+from typing import Optional, Sequence
+
+import polars as pl
+
+from clrec_tf.config import PrepareConfig
+from clrec_tf.errors import DataError
+from clrec_tf.system import json_files
+from clrec_tf.tables import contents
+from clrec_tf.tables import file_sets
+from clrec_tf.tables import frames
+from clrec_tf.tables import json_tables
+from clrec_tf.tables import table_parts
+from clrec_tf.tables import texts
+from clrec_tf.tables import values
+
+_HEAD = 2**16  # bytes that tell what a file is
+
+
+def is_object(path: str) -> bool:
+    """Whether a file is one JSON value and no table, by its beginning, or by its name where it is damaged."""
+    file = file_sets.find(path)[0].path
+    if contents.open_content(file, _HEAD).kind != contents.TEXT:
+        return False
+    lines = texts.peek(file, count=5)
+    begins = "".join(lines).lstrip()[:1]
+    if begins not in ("{", "["):
+        return table_parts.stem_extension(file) == "json"
+    head = contents.Content(file, contents.TEXT, "\n".join(lines).encode())
+    return not json_tables.is_lines(texts.Text(head))
+
+
+def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareConfig) -> tuple:
+    """Frame, features and columns as `item_features.ItemTable` has them; features are all, or those wanted.
+
+    Raises:
+      DataError: the file is damaged or of another form.
+    """
+    try:
+        with contents.readable(path), frames.open_text(path, settings.encoding) as file:
+            # Pairs, since a dict would swallow an id that stands twice.
+            pairs = json_files.parse(file.read(), object_pairs_hook=list)
+    except ValueError as error:
+        if isinstance(error, UnicodeError):
+            raise
+        raise DataError(f"{path} is not JSON ({error}): restore or correct the file") from error
+    if not (isinstance(pairs, list) and pairs and all(isinstance(pair, tuple) for pair in pairs)):
+        raise DataError(f"{path} is not an object of item ids: give {{id: {{feature: value}}}} or {{id: [values]}}")
+    # {id: [values]} holds one feature without a name; {id: {feature: value}} arrives as pairs.
+    only = (list(settings.multi_feature_columns) or ["attributes"])[0]
+    items = [(item, dict(row) if isinstance(row, list) and row and isinstance(row[0], tuple) else {only: row} if row
+              else {}) for item, row in pairs]
+    found = {}
+    for _, row in items:
+        for name, value in row.items():
+            found[name] = found.get(name, False) or isinstance(value, list)
+    features = {name: several for name, several in wanted.items() if name in found} or {
+        name: several for name, several in found.items() if name != settings.title_column}
+    nulls = settings.null_values
+    columns = {"item": pl.Series([_text(item, nulls) for item, _ in items], dtype=pl.String)}
+    if settings.title_column in found:
+        titles = [_text(row.get(settings.title_column), nulls) for _, row in items]
+        columns["title"] = pl.Series(titles, dtype=pl.String)
+    for name, several in features.items():
+        entries = [row.get(name) for _, row in items]
+        if several and all(entry is None or isinstance(entry, str) for entry in entries):
+            text = pl.Series(entries, dtype=pl.String)
+            columns[f"f:{name}"] = values.several(text, separator, nulls, f"{path}: entry {name!r}")
+            continue
+        split = lambda entry: entry.split(separator) if several and isinstance(entry, str) else [entry]
+        lists = [[text for one in (entry if isinstance(entry, list) else split(entry))
+                  if (text := _text(one, nulls)) is not None] for entry in entries]
+        columns[f"f:{name}"] = pl.Series(lists, dtype=pl.List(pl.String)) if several else pl.Series(
+            [one[0] if one else None for one in lists], dtype=pl.String)
+    return pl.DataFrame(columns), features, (name for name in found if name != settings.title_column)
+
+
+def _text(value, nulls: Sequence[str]) -> Optional[str]:
+    """One value as stripped text; None where it is missing."""
+    text = None if value is None or value != value else str(value).strip()
+    return None if text is None or text in ("", *nulls) else text

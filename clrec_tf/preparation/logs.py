@@ -1,0 +1,155 @@
+"""Click logs of several forms -> one frame of canonical columns.
+
+Each format says only where its columns stand (`formats`); checks, time stamps and bad rows are the same for all.
+"""
+import dataclasses
+import os
+from typing import Optional
+
+from absl import logging
+import polars as pl
+
+from clrec_tf.config import PrepareConfig
+from clrec_tf.data import ids
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.preparation import bad_rows
+from clrec_tf.preparation import dwell
+from clrec_tf.preparation.formats import FORMATS
+from clrec_tf.preparation.item_features import ItemTable
+from clrec_tf.preparation.log_source import Source
+from clrec_tf.tables import file_sets
+from clrec_tf.tables import frames
+from clrec_tf.tables.frames import ROW
+from clrec_tf.tables.table_parts import EXTRA
+from clrec_tf.tables import times
+from clrec_tf.tables import values
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """A log that was read.
+
+    Attributes:
+      clicks: user and item (original ids, strings), timestamp and dwell (int64 seconds, if any), order (float64, if
+        any), event, title, f:<feature>, in the order of the file.
+      features: name -> whether it has several values, of the features in `clicks`.
+      columns: of the file, that could be features.
+      items: the format's own item file.
+      rows: rows read, the bad ones too.
+      bad_rows: rows left out.
+      bad_examples: a few of them, with line and reason.
+      lines: of the files below their headers, empty ones too; None of Parquet.
+      text_ids: why integers among the item ids are text, with an example; "" where all are integers, or none.
+    """
+    clicks: pl.DataFrame
+    features: dict[str, bool]
+    columns: tuple[str, ...]
+    items: Optional[ItemTable]
+    rows: int
+    bad_rows: int
+    bad_examples: tuple[str, ...]
+    lines: Optional[int] = None
+    text_ids: str = ""
+
+
+def open_log(settings: PrepareConfig) -> Source:
+    """Finds the columns of --input, without reading its rows.
+
+    Raises:
+      UserError: --input or a column named by a flag is missing.
+      DataError: the file, or the item file beside it, is damaged.
+    """
+    if not settings.input:
+        raise UserError("--input is not set: give the click log")
+    if not os.path.isdir(settings.input):
+        file_sets.find(settings.input, "input")
+    if settings.dwell_column and settings.format not in ("columns", "recbole", "lists"):
+        raise UserError(f"--dwell_column={settings.dwell_column}: --format={settings.format} has no dwell times; "
+                        "leave it out, or use --format=columns")
+    for flag in ("user_column", "item_column"):
+        if not getattr(settings, flag):
+            raise UserError(f"--{flag} is empty: name the column")
+    source = FORMATS[settings.format](settings)
+    if settings.timestamp_column:
+        return source
+    return dataclasses.replace(source, clicks=source.clicks.drop("timestamp", strict=False))
+
+
+def read_log(source: Source, settings: PrepareConfig) -> Log:
+    """Reads and checks every row.
+
+    Raises:
+      DataError: the file is damaged, empty, swallows rows, or has more than --max_bad_rows bad rows.
+    """
+    table, path = source.table, source.table.path
+    clock = times.clock_of(settings)
+    with frames.readable(path):
+        clicks, of_a_unit = _cleaned(source, settings)
+        frame = clicks.collect(engine="streaming")
+        rows = table.rows.select(pl.len()).collect().item() if table.records is not None else None
+    if rows != table.records:
+        raise DataError(f"{path} has {table.records} rows by its lines and quotes, and {rows} were read: give "
+                        "--quote=none if quotes are plain characters")
+    if frame.is_empty():
+        raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
+    frame = frame.with_columns(values.whole_numbers(frame[name], name, path) for name in ("user", "item"))
+    if of_a_unit:
+        frame = frame.with_columns(times.from_numbers(frame["timestamp"], settings.timestamp_unit, path, clock))
+    frame = frame.with_columns(bad_rows.reason(frame.columns, settings, clock, source.header).alias("reason"))
+    good, examples = bad_rows.leave_out(frame.drop(EXTRA, strict=False), table, settings)
+    text_ids = _text_ids(good, source, settings)
+    if "timestamp" in good.columns:
+        times.check_plausible(good["timestamp"], path)
+    return Log(good.drop(ROW), source.features, source.columns, source.items, len(frame), len(frame) - len(good),
+               examples, table.lines, text_ids)
+
+
+def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, bool]:
+    """Canonical columns with their types; and whether time stamps are numbers of a unit."""
+    clicks, of_a_unit = source.clicks, False
+    schema, nulls = clicks.collect_schema(), settings.null_values
+    names, path = schema.names(), source.table.path
+    for name in names:
+        if isinstance(schema[name], pl.Struct) or schema[name].is_nested() and not name.startswith("f:"):
+            kind = "records" if isinstance(schema[name], pl.Struct) else "lists"
+            raise UserError(f"{path}: what is to be the {name} holds {kind} ({schema[name]}): name a column of single "
+                            "values")
+        if name in ("user", "item") and schema[name].is_float():
+            values.check_exact(clicks.select(name).collect()[name], name, path)
+    texts = [name for name in names if name in ("user", "item", "event", "title")
+             or schema[name] == pl.String and name not in (ROW, EXTRA)]
+    clicks = clicks.with_columns(values.text(pl.col(name), schema[name], nulls).alias(name) for name in texts)
+    if "timestamp" in names:
+        seconds, of_a_unit = times.to_seconds(clicks, settings, path)
+        clicks = clicks.with_columns(seconds.alias("timestamp"))
+    if "dwell" in names:
+        clicks = clicks.with_columns(dwell.to_seconds(clicks))
+    if "order" in names:
+        clicks = clicks.with_columns(pl.col("order").cast(pl.Float64, strict=False).fill_nan(None))
+    if EXTRA in names:
+        clicks = clicks.with_columns(pl.col(EXTRA).is_not_null())
+    return clicks, of_a_unit
+
+
+def _text_ids(frame: pl.DataFrame, source: Source, settings: PrepareConfig) -> str:
+    """Says which ids make a catalogue's ids text where others are integers."""
+    if settings.id_type == "string":
+        return ""
+    odd = ~frame.select(ids.is_integer(pl.col("item")))["item"]
+    if not odd.any():
+        return ""
+    if odd.all():
+        if frame["item"].str.contains(r"^-?[0-9]+$").all():
+            logging.info("%s: item ids such as %s are kept as text: integers are those from 0 to 10^18 - 1, without "
+                         "zeros in front", source.table.path, frame["item"][0])
+        return ""
+    found = frame.filter(odd)
+    distinct, total = found["item"].n_unique(), frame["item"].n_unique()
+    text = (f"{distinct} of {total} item ids are no integers from 0 to 10^18 - 1, the first {found['item'][0]!r} "
+            f"({source.table.where(found[ROW][0])})")
+    if distinct * 2 <= total:
+        logging.warning("%s: all ids are text, since %s; if such rows are mistakes, --id_type=int counts them as bad "
+                        "rows",
+                        source.table.path, text)
+    return text

@@ -1,0 +1,88 @@
+"""Split by users and time, HPMN's protocol (Ren et al. 2019; the public repository alimamarankgroup/HPMN).
+
+Users whose last click is later than most others' are tested, a share of the others validates, the rest is trained on.
+There a user is one row: a fair coin decides between the last item (label 1) and a random other one (label 0). Here a
+training user of label 1 gives the whole sequence, one of label 0 all but the last click, which nothing may learn.
+
+Letters: N clicks, U users.
+"""
+import numpy as np
+
+from clrec_tf.config import PrepareConfig
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.preparation.splits import Clicks
+from clrec_tf.preparation.splits import TEST
+from clrec_tf.preparation.splits import TRAIN
+from clrec_tf.preparation.splits import VALID
+from clrec_tf.tables import times
+
+# Parts beside those of `splits`: history of a user who is evaluated, before all other parts; and left out, after them.
+CONTEXT, LEFT_OUT = TRAIN - 1, TEST + 1
+LABEL, NEGATIVE, VALIDATION = 0, 1, 2  # what a user's number is drawn for
+
+
+def user_draws(seed: int, purpose: int, users: np.ndarray) -> np.ndarray:
+    """Number of each user in [0, 1): uniform, and a pure function of seed, purpose and the user's number alone.
+
+    Args:
+      seed: --seed.
+      purpose: `LABEL`, `NEGATIVE` or `VALIDATION`, whose numbers are independent.
+      users: int [U], numbers of users from 0, as prepare gives them.
+
+    Returns:
+      float64 [U]: for user u the u-th number of one generator, whoever else is asked for.
+    """
+    return np.random.default_rng([seed, purpose]).random(int(users.max(initial=-1)) + 1)[users]
+
+
+def labels(seed: int, users: np.ndarray) -> np.ndarray:
+    """The fair coin, bool [U]: True = the user's row holds the true last item. Args: see `user_draws`."""
+    return user_draws(seed, LABEL, users) < 0.5
+
+
+def split_time(last: np.ndarray, quantile: float) -> int:
+    """Time after which a last click makes a user a test user: place int(U·quantile) of the ascending last [U]."""
+    return int(np.sort(last)[min(int(len(last) * quantile), len(last) - 1)])
+
+
+def by_user(clicks: Clicks, quantile: float, valid_share: float, seed: int) -> np.ndarray:
+    """Part of each click [N].
+
+    Args:
+      clicks: with time stamps; every user has one.
+      quantile: see `split_time`.
+      valid_share: chance of a user who is not tested to be validated.
+      seed: see `user_draws`.
+
+    Returns:
+      Of users tested or validated, the last click is TEST or VALID and the others `CONTEXT`; a user with a single click
+      is among them without history. Of the others, all clicks are TRAIN, but the last is `LEFT_OUT` at label 0.
+    """
+    is_last = np.diff(clicks.user, append=-1) != 0
+    last, users = clicks.timestamp[is_last], np.arange(np.count_nonzero(is_last))
+    tested = last > split_time(last, quantile)
+    validated = ~tested & (user_draws(seed, VALIDATION, users) < valid_share)
+    target = np.where(tested, TEST, np.where(validated, VALID, np.where(labels(seed, users), TRAIN, LEFT_OUT)))
+    earlier = np.where(tested | validated, CONTEXT, TRAIN)
+    return np.where(is_last, target[clicks.user], earlier[clicks.user]).astype(np.int8)
+
+
+def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
+    """`by_user` by the settings; adds the split's facts to the report.
+
+    Raises:
+      UserError: no time stamps; DataError: nobody is left to train on, or to test.
+    """
+    if clicks.timestamp is None:
+        raise UserError("--split=by_user needs time stamps, which the log does not have: use --split=leave_one_out")
+    part = by_user(clicks, settings.split_quantile, settings.valid_share, seed)
+    last = clicks.timestamp[np.diff(clicks.user, append=-1) != 0]
+    after = times.shown(split_time(last, settings.split_quantile), settings.utc_offset)
+    for which, name in ((TRAIN, "to train on"), (TEST, "to test")):
+        if not (part == which).any():
+            raise DataError(f"--split=by_user leaves no user {name}: of {len(last)} users, {np.sum(part == TEST)} have "
+                            f"their last click after {after}; change --split_quantile={settings.split_quantile} or "
+                            f"lower --valid_share={settings.valid_share}")
+    report.update(tested_after=after, left_out_by_label=int((part == LEFT_OUT).sum()))
+    return part

@@ -1,0 +1,1 @@
+"""From a checkpoint to a bundle that is proved before it is shown, and updates of one."""

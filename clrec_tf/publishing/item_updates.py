@@ -1,0 +1,231 @@
+"""Items to add, move and withdraw, from files, checked value by value."""
+import dataclasses
+from typing import Iterator, Optional
+
+import numpy as np
+import polars as pl
+
+from clrec_tf.data.ids import check_id
+from clrec_tf.errors import DataError
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.user_requests import json_lines
+from clrec_tf.retrieval.user_requests import parse_item
+from clrec_tf.retrieval.user_requests import parse_request
+from clrec_tf.tables.texts import without_mark
+
+_COUNTS = ("clicks", "impressions")
+_FIELDS = ("id", "vector", "like", "title", *_COUNTS)
+_MOST_COUNTED = 2.0**63
+_SLACK = 1e-4
+_SMALLEST_NORM = 1e-6  # below which a vector has no direction worth the name
+
+
+@dataclasses.dataclass(frozen=True)
+class Upserts:
+    """F items to add or move.
+
+    Attributes:
+      ids: [F] original ids, distinct, of the catalogue's type.
+      vectors: float32 [F,D], as the index holds them: with the dial's coordinate, if the bundle has a dial.
+      titles: of each, or None where none is given.
+      normalized: how many vectors of the file had to be normalized.
+      guessed: how many fresh items came without a count, so that p̂ takes them for clicked, or shown, by nobody.
+    """
+    ids: np.ndarray
+    vectors: np.ndarray
+    titles: list[Optional[str]]
+    normalized: int
+    guessed: int = 0
+
+
+def read_upserts(path: str, bundle: Bundle) -> Upserts:
+    """Reads items for a bundle.
+
+    Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (withdrawn ones too), whose
+    mean vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was withdrawn.
+    Vectors are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the
+    dial counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and a fresh one
+    has none. A vector may also be d + 1 numbers, as `encode_items` gives them; the last is the dial's coordinate then.
+
+    Args:
+      path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
+      bundle: that is to be updated.
+
+    Raises:
+      DataError: naming file, line or row, the value and what is expected.
+    """
+    reader, seen = _Reader(bundle), {}
+    items = []
+    for where, value in (_parquet_rows if path.endswith(".parquet") else _json_lines)(path):
+        item = reader.item(value, where)
+        if item[0] in seen:
+            raise DataError(f"{where}: item {item[0]!r} stands at {seen[item[0]]} already: leave one of them")
+        seen[item[0]] = where
+        items.append(item)
+    ids, vectors, titles = zip(*items) if items else ((), (), ())
+    vectors = np.array(vectors, np.float32).reshape(-1, bundle.width)
+    return Upserts(np.array(ids, np.int64 if bundle.manifest["id_type"] == "int" else str), vectors, list(titles),
+                   reader.normalized, reader.guessed)
+
+
+def read_withdrawn(path: str, id_type: str) -> np.ndarray:
+    """Distinct ids of a text file, one a line, int64 or str; blank lines and repetitions do not matter."""
+    ids = {}
+    with _opened(path) as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}, line {number}"
+            try:
+                line = without_mark(line, path) if number == 1 else line
+                text = line.rstrip(b"\r\n").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(f"{where} is not UTF-8 ({error}): give one item id a line") from error
+            if text.strip():
+                ids[parse_item(text.strip(), id_type, where)] = None
+    return np.array(list(ids), np.int64 if id_type == "int" else str)
+
+
+class _Reader:
+    """Checks items of one file. Args: bundle, that they are for."""
+
+    def __init__(self, bundle):
+        self._bundle, self.normalized, self.guessed = bundle, 0, 0
+        self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
+        self._cosine = bundle.manifest["similarity"] == "cosine"
+
+    def item(self, value, where):
+        """(id, vector [d], title or None) of a dict."""
+        if not isinstance(value, dict) or value.get("id") is None:
+            raise DataError(f"{where} has no id: give an object with `id` and `vector` or `like`")
+        unknown = sorted(set(value) - set(_FIELDS))
+        if unknown:
+            raise DataError(f"{where} has the unknown entry {unknown[0]!r}: there are {', '.join(_FIELDS)}")
+        (item,) = self._ids([value["id"]], where)
+        if isinstance(item, str):
+            check_id(item, where)
+        if isinstance(item, int) and item < 0:
+            raise DataError(f"{where}: item id {item} must not be negative, since -1 is padding in requests and "
+                            "answers")
+        title = value.get("title")
+        if title is not None and not isinstance(title, str):
+            raise DataError(f"{where}: title {title!r} must be a string")
+        vector, like = value.get("vector"), value.get("like")
+        if vector is not None and like is not None:
+            raise DataError(f"{where} has both a vector and `like`: give one of them")
+        place = int(self._bundle.all_positions(self._bundle.id_array([item]))[0])
+        if vector is not None:
+            vector, last = self._given(vector, where)
+        else:
+            vector, last = (self._own(item, place, where) if like is None else self._mean(like, where)), None
+        return item, self._with_popularity(vector, last, value, place, where), title
+
+    def _with_popularity(self, vector, last, value, place, where):
+        """The vector [d] with the coordinate that the file gives, or its count, or that the item has."""
+        dial = self._bundle.dial
+        for name in _COUNTS:
+            count = value.get(name)
+            if count is None:
+                continue
+            if not dial.there:
+                raise DataError(f"{where} has {name}, but this bundle was exported before there was a dial: leave them "
+                                "out, or export again")
+            if name != dial.source:
+                raise DataError(f"{where} has {name}, but the popularity of this bundle counts {dial.source}: give those")
+            if last is not None:
+                raise DataError(f"{where} has both {name} and a vector of {self._dimension + 1} numbers, whose last one "
+                                "is the popularity: give one of them")
+            if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < _MOST_COUNTED:
+                raise DataError(f"{where}: {name} {count!r} must be a number of at least 0")
+            last = dial.coordinate(count)
+        if not dial.there:
+            return vector
+        if last is None and place >= 0:
+            last = float(self._bundle.item_vectors(np.array([place]))[0, -1])
+        if last is None:
+            self.guessed += 1
+            last = dial.coordinate(0)
+        least, most = dial.coordinate(0), dial.coordinate(_MOST_COUNTED)
+        if not least - _SLACK <= last <= most + _SLACK:
+            raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it is "
+                            f"from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
+        return np.append(vector, last)
+
+    def _ids(self, ids, where):
+        """Ids of the bundle's type."""
+        return parse_request(ids, self._id_type, where).history
+
+    def _given(self, values, where):
+        """The vector that stands in the file, and its dial's coordinate or None."""
+        wide = self._bundle.width
+        if not isinstance(values, list) or not all(
+                isinstance(number, (int, float)) and not isinstance(number, bool) for number in values):
+            raise DataError(f"{where}: vector must be a list of {self._dimension} numbers")
+        if len(values) not in (self._dimension, wide):
+            raise DataError(f"{where}: vector has {len(values)} numbers, those of this bundle have {self._dimension}"
+                            + (f", or {wide} with the popularity" if wide > self._dimension else "")
+                            + ": give the items' vectors as `encode_items` or --embeddings do, of the same checkpoint")
+        vector = np.array(values, np.float64)
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(vector.astype(np.float32))
+        if not finite.all():
+            place = int(np.argmin(finite))
+            raise DataError(f"{where}: vector[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or "
+                            "leave the item out")
+        vector, last = vector[:self._dimension], (vector[-1] if len(values) > self._dimension else None)
+        if not self._cosine:
+            return vector, last
+        norm = np.linalg.norm(vector)
+        self.normalized += abs(norm - 1) > 1e-4
+        return self._unit(vector, norm, where, "vector has"), last
+
+    def _mean(self, like, where):
+        """The mean vector of known items."""
+        if not isinstance(like, list) or not like:
+            raise DataError(f"{where}: like must be a list of at least one item id")
+        ids = self._ids(like, where)
+        positions = self._bundle.all_positions(self._bundle.id_array(ids))
+        if positions.min() < 0:
+            raise DataError(f"{where}: like names {ids[int(np.argmin(positions))]!r}, which the bundle does not have: "
+                            "name items of the bundle, or give a vector")
+        vector = self._bundle.item_vectors(positions)[:, :self._dimension].astype(np.float64).mean(axis=0)
+        return self._unit(vector, np.linalg.norm(vector), where, "like's items have") if self._cosine else vector
+
+    def _own(self, item, place, where):
+        """The vector that a known item has."""
+        if place < 0:
+            raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like`: give one of them")
+        return self._bundle.item_vectors(np.array([place]))[0, :self._dimension].astype(np.float64)
+
+    @staticmethod
+    def _unit(vector, norm, where, what):
+        if norm < _SMALLEST_NORM:
+            raise DataError(f"{where}: {what} a norm of {norm:.1e}, too small to have a direction, by which this model "
+                            "compares: give another vector")
+        return vector / norm
+
+
+def _opened(path):
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _json_lines(path) -> Iterator:
+    """(place, value) of each line that is not blank."""
+    with _opened(path) as file:
+        yield from json_lines(file, path)
+
+
+def _parquet_rows(path) -> Iterator:
+    """(place, value) of each row."""
+    try:
+        table = pl.read_parquet(path, use_pyarrow=False, glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{path} is not readable Parquet ({error})") from error
+    if "id" not in table.columns:
+        raise DataError(f"{path} has no column `id`; its columns are {', '.join(table.columns)}")
+    table = table.select(name for name in _FIELDS if name in table.columns)
+    table = table.with_columns(pl.col(name).arr.to_list() for name, kind in table.schema.items()
+                               if isinstance(kind, pl.Array))
+    for number, value in enumerate(table.iter_rows(named=True), 1):
+        yield f"{path}, row {number}", value

@@ -1,0 +1,233 @@
+"""The query tower as a SavedModel of stock ops, for servers that have nothing but TensorFlow.
+
+Items were encoded once, so the tower needs no feature tables: a history becomes rows of the item matrix. An id outside
+the catalogue, which padding ("" or −1) is too, is removed before the last `max_history` clicks are taken, wherever it
+stands; so neither padding nor unknown items shift the positions of the others. This includes items that training knew
+only by a hash bucket. A history without a known item has the zero vector, which retrieves the most popular items with
+score 0.
+
+Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
+
+    serving_default  history [B,L], popularity [B] float32 (+ timestamps [B,L], request_time [B])
+                                                             ->  user_vectors [B,1,d+1], weights [B,1]
+    retrieve         the same + k [B] int32, exclude [B,E]   ->  ids [B,k], scores [B,k]
+    encode_items     ids [N]                                 ->  vectors [N,d+1], known [N]
+
+`popularity` is α of the dial (see `dial`), the last number of a user's vector; an item's is that of its popularity. It
+must lie in the range that was exported.
+
+The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
+with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a
+user's heaviest ones count, K in 1..H, and says which they are::
+
+    serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d+1], weights [B,K], intents [B,K] int32
+    retrieve         the same + intents [B] int32  ->  ids [B,k], scores [B,k], intents [B,k] int32
+
+There `retrieve` gives an item the highest of the scores that the K intents give it, and names that intent, −1 where no
+item is left. Weights sum to 1 over all H intents. Those of a history without a known item are all 1/H.
+
+Every input has the users first, since servers that join requests into one batch, as TensorFlow Serving does, refuse
+scalars. So k and K are one number per user. Outputs are as wide as the largest of them; what a row does not use of it
+is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0. Who has looked ids up himself calls the
+function `recent` of a loaded tower, which is no signature: see `encode_recent`.
+"""
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.encoders.clicks import time_gap
+from clrec_tf.encoders.clicks import UNKNOWN_GAP
+from clrec_tf.publishing.candidates import scales_between
+from clrec_tf.publishing.graph_checks import checked_between, checked_counts, largest, one_each, same_shape
+from clrec_tf.publishing.tower_parts import TowerParts
+
+MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
+PADDING = {"int": -1, "string": ""}
+_UNKNOWN_DWELL = -1
+
+
+class UserTower(tf.Module):
+    """The query tower f and exact search over the catalogue.
+
+    Args:
+      parts: see there.
+      ids_file: of the parts; must exist until `save` has made an asset of it.
+    """
+
+    def __init__(self, parts: TowerParts, ids_file: str):
+        super().__init__(name="user_tower")
+        model, candidates = parts.model, parts.candidates
+        # A method, not the model: what is tracked is saved, and the item tables must stay behind.
+        self._user_intents = model.user_intents
+        self.encoder_variables = model.query_variables
+        self.uses_time, self.uses_dwell, self.num_intents = model.uses_time, model.uses_dwell, model.num_intents
+        self.max_history, self.id_type = parts.max_history, parts.id_type
+        self._popularity_range = parts.popularity_range
+        self.id_dtype = tf.int64 if self.id_type == "int" else tf.string
+        self.checkpoint_hash = tf.Variable(parts.checkpoint_hash, trainable=False, name="checkpoint_hash")
+        self.items = tf.Variable(candidates.items, trainable=False, name="items")
+        # ⟨f, g⟩ times the scale is what φ compares: 1/|g| for the cosine, which saves a second matrix. There is one
+        # only where histories read something else than candidates.
+        self.scored_items, scales = self.items, scales_between(candidates.items, candidates.compared)
+        if scales is None:
+            self.scored_items = tf.Variable(candidates.compared, trainable=False, name="scored_items")
+            scales = np.ones(len(candidates.compared), np.float32)
+        self.item_scales = tf.Variable(scales, trainable=False, name="item_scales")
+        self.coordinate = tf.Variable(candidates.coordinate, trainable=False, name="popularity_coordinate")
+        self.original_ids = tf.Variable(tf.constant(candidates.original_ids, self.id_dtype), trainable=False,
+                                        name="original_ids")
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(
+                ids_file, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER,
+                vocab_size=len(candidates.items)), default_value=-1)
+
+    def positions(self, ids):
+        """Original ids of any shape -> int64 row of each in the item matrix; −1 where unknown."""
+        return self.table.lookup(tf.strings.as_string(ids) if self.id_type == "int" else ids)
+
+    def encode_users(self, history, popularity, timestamps=None, request_time=None, dwell=None):
+        """All intents of users, the heaviest first.
+
+        Args:
+          history: [B,L] ids.
+          popularity: [B] float32, α.
+          timestamps, request_time, dwell: [B,L], [B] and [B,L] seconds, where the model uses them.
+
+        Returns:
+          (vectors [B,H,d+1], weights [B,H], numbers [B,H] int32).
+        """
+        positions = self.positions(history)
+        known = positions >= 0
+        # The width is T whatever L is, so a result cannot depend on how far a batch was padded.
+        recent = lambda values, default: tf.ragged.boolean_mask(values, known)[:, -self.max_history:].to_tensor(
+            default, shape=[None, self.max_history])
+        times = {}
+        if self.uses_time:
+            times = dict(request_time=one_each(request_time, history, "request_time"),
+                         timestamps=recent(same_shape(history, timestamps, "timestamps"), 0))
+        if self.uses_dwell:
+            times["dwell"] = recent(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL)
+        popularity = checked_between(popularity, history, "popularity", *self._popularity_range)
+        return self.encode_recent(recent(positions, -1), popularity, **times)
+
+    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None):
+        """All intents of users whose latest known clicks are already rows of the item matrix, which saves most ops.
+
+        Args:
+          positions: int64 [B,T], −1 for padding, which stands at the end.
+          popularity: [B] float32, α, not checked.
+          timestamps, request_time, dwell: [B,T], [B] and [B,T] seconds, where the model uses them.
+
+        Returns:
+          As `encode_users`.
+        """
+        mask = positions >= 0
+        items = tf.gather(self.items, tf.maximum(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
+        gaps = None
+        if self.uses_time:
+            request = request_time[:, None]
+            gaps = tf.where((timestamps > 0) & (request > 0) & mask, time_gap(request, timestamps),
+                            tf.constant(UNKNOWN_GAP, tf.int64))
+        if self.uses_dwell:
+            dwell = tf.maximum(dwell, _UNKNOWN_DWELL)
+        vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
+        known = tf.reduce_any(mask, axis=1, keepdims=True)
+        last = tf.ones_like(weights) * popularity[:, None]
+        vectors = tf.concat([vectors, last[:, :, None]], axis=2)
+        return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
+                tf.where(known, weights, tf.fill(tf.shape(weights), 1 / self.num_intents)),
+                tf.where(known, numbers, tf.range(self.num_intents)[None]))
+
+    def _heaviest(self, intents, history, **times):
+        """`encode_users`, of each user the first `intents` [B] and padding; all H where `intents` is None."""
+        everything = self.encode_users(history, **times)
+        if intents is None:
+            return everything
+        intents = checked_counts(intents, history, "intents", self.num_intents, "all that the model has")
+        width = largest(intents)
+        used = tf.sequence_mask(intents, width)  # [B,K]
+        vectors, weights, numbers = (part[:, :width] for part in everything)
+        return (tf.where(used[:, :, None], vectors, tf.zeros_like(vectors)),
+                tf.where(used, weights, tf.zeros_like(weights)), tf.where(used, numbers, -1))
+
+    def predict(self, intents=None, **history):
+        """`serving_default`."""
+        vectors, weights, numbers = self._heaviest(intents, **history)
+        return {"user_vectors": vectors, "weights": weights} | ({} if intents is None else {"intents": numbers})
+
+    def retrieve(self, k, exclude, intents=None, **history):
+        """`retrieve`: the k items of highest score, the more popular first among equals.
+
+        Where fewer than k candidates remain, ids end in "" or −1, scores in −inf.
+        """
+        k = checked_counts(k, history["history"], "k", MAX_RETRIEVED)
+        excluded = self.positions(one_each(exclude, history["history"], "exclude"))
+        vectors, _, numbers = self._heaviest(intents, **history)
+        width = largest(k)
+        scores, rows, columns = self.search(vectors, numbers >= 0, excluded, tf.minimum(width, self.items.shape[0]))
+        none = tf.math.is_inf(scores) | ~tf.sequence_mask(k, tf.shape(scores)[1])
+        missing = [[0, 0], [0, width - tf.shape(scores)[1]]]
+        padded = lambda values, padding: tf.pad(tf.where(none, padding, values), missing, constant_values=padding)
+        result = {"ids": padded(tf.gather(self.original_ids, rows), tf.constant(PADDING[self.id_type], self.id_dtype)),
+                  "scores": padded(scores, float("-inf"))}
+        if intents is not None:
+            result["intents"] = padded(tf.gather(numbers, columns, batch_dims=1), -1)
+        return result
+
+    def search(self, vectors, used, excluded, found):
+        """Exact search, which takes B·K·V·4 bytes for the scores.
+
+        Args:
+          vectors: [B,K,d+1].
+          used: bool [B,K], which of them count.
+          excluded: int64 [B,E] rows of items left out, −1 for none.
+          found: scalar, results wanted per user, 1..V.
+
+        Returns:
+          ([B,found] scores, −inf where no item is left; [B,found] rows of the item matrix; [B,found] which of the K
+          vectors brought each).
+        """
+        flat = tf.reshape(vectors, [-1, vectors.shape[2]])
+        of_intents = tf.matmul(flat[:, :-1], self.scored_items, transpose_b=True) * self.item_scales
+        of_intents = tf.reshape(of_intents + flat[:, -1:] * self.coordinate,
+                                [tf.shape(used)[0], tf.shape(used)[1], -1])
+        if self.num_intents > 1:
+            of_intents = tf.where(used[:, :, None], of_intents, float("-inf"))
+        scores = tf.reduce_max(of_intents, axis=1)
+        places = tf.where(excluded >= 0)  # [M,2]: user, column
+        places = tf.stack([places[:, 0], tf.gather_nd(excluded, places)], axis=1)
+        scores = tf.tensor_scatter_nd_update(scores, places, tf.fill([tf.shape(places)[0]], float("-inf")))
+        # Equal scores come in the order of rows (which top_k guarantees), which is that of popularity.
+        scores, rows = tf.math.top_k(scores, found)
+        return scores, rows, tf.argmax(tf.gather(of_intents, rows, axis=2, batch_dims=1), axis=1)
+
+    def encode_items(self, ids):
+        """`encode_items`: vectors as φ compares them, zeros where an id is unknown."""
+        positions = self.positions(ids)
+        known, rows = positions >= 0, tf.maximum(positions, 0)
+        vectors = tf.concat([tf.gather(self.scored_items, rows) * tf.gather(self.item_scales, rows)[:, None],
+                             tf.gather(self.coordinate, rows)[:, None]], axis=1)
+        return {"vectors": vectors * tf.cast(known, tf.float32)[:, None], "known": known}
+
+    def save(self, folder: str) -> None:
+        """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the function `recent`."""
+        of_users = lambda name, dtype: {name: tf.TensorSpec([None], dtype, name)}
+        of_clicks = lambda name, dtype: {name: tf.TensorSpec([None, None], dtype, name)}
+        user = of_clicks("history", self.id_dtype) | of_users("popularity", tf.float32)
+        if self.uses_time:
+            user |= of_clicks("timestamps", tf.int64) | of_users("request_time", tf.int64)
+        if self.uses_dwell:
+            user |= of_clicks("dwell", tf.int64)
+        if self.num_intents > 1:
+            user |= of_users("intents", tf.int32)
+        search = of_users("k", tf.int32) | of_clicks("exclude", self.id_dtype)
+        signatures = {
+            "serving_default": tf.function(self.predict).get_concrete_function(**user),
+            "retrieve": tf.function(self.retrieve).get_concrete_function(**user, **search),
+            "encode_items": tf.function(self.encode_items).get_concrete_function(
+                ids=tf.TensorSpec([None], self.id_dtype, "ids"))}
+        clicks = tf.TensorSpec([None, self.max_history], tf.int64)
+        recent = {"positions": clicks, "popularity": user["popularity"]}
+        recent |= {name: clicks for name in ("timestamps", "dwell") if name in user}
+        recent |= {name: user[name] for name in ("request_time",) if name in user}
+        self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
+        tf.saved_model.save(self, folder, signatures)

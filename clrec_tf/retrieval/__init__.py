@@ -1,0 +1,1 @@
+"""A published bundle at work: tower and index, from users to their items."""

@@ -1,0 +1,223 @@
+"""What export publishes and serving loads: the query tower, the index and the ids, from one checkpoint.
+
+A version folder holds::
+
+    saved_model.pb, variables/, assets/    the tower (see `saved_model`), loadable by any TensorFlow server
+    index/                                 the index over item vectors (see `index`)
+    item_ids.npy                           original ids [V], int64 or fixed-width text, by position
+    titles.json                            titles [V] by position, if the catalogue has any
+    manifest.json                          facts, and size and sha256 of every file above; written last
+
+A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
+the tower's items come first, those of fresh items after them; withdrawn items keep theirs. The tower's own `retrieve`
+and `encode_items` know the exported catalogue only.
+"""
+import dataclasses
+import functools
+import json
+import os
+from typing import Any, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.errors import DataError
+from clrec_tf.retrieval.bundle_dial import BundleDial
+from clrec_tf.retrieval.index import load_index
+from clrec_tf.system.pattern_names import readable_name
+from clrec_tf.retrieval.search_vectors import Intents, default_count, served
+from clrec_tf.retrieval.manifest import (IDS_FILE, MANIFEST_FILE, check_files, complete_versions,
+                                       read_manifest)
+from clrec_tf.retrieval.updated_index import UpdatedIndex
+
+TITLES_FILE = "titles.json"
+INDEX_FOLDER = "index"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """A loaded version.
+
+    Attributes:
+      path: its folder.
+      manifest: the facts of manifest.json.
+      tower: the loaded SavedModel.
+      index: see `index`.
+      item_ids: [V] original ids by position, int64 or str; the most popular first, fresh items at the end.
+      titles: [V] str by position, or None.
+    """
+    path: str
+    manifest: dict
+    tower: Any
+    index: Any
+    item_ids: np.ndarray
+    titles: Optional[np.ndarray]
+
+    @functools.cached_property
+    def dial(self) -> BundleDial:
+        """What popularities are offered."""
+        return BundleDial.of(self.manifest)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector of the index: d, and the dial's coordinate where there is one."""
+        return self.manifest["dimension"] + self.dial.there
+
+    def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0,
+                     popularity: float = 0.0) -> Intents:
+        """`serving_default`.
+
+        Args:
+          history: [B,L] original ids.
+          timestamps, request_time: [B,L] and [B] seconds, ≤ 0 unknown; needed if the model uses time.
+          dwell: [B,L] seconds, < 0 unknown; needed if the model uses dwell times.
+          count: K, the heaviest intents given (0: `default_count`).
+          popularity: α of all users.
+        """
+        inputs = {"history": np.asarray(history)}
+        if self.dial.there:
+            inputs["popularity"] = np.full(len(inputs["history"]), popularity, np.float32)
+        if self.manifest["uses_time"]:
+            inputs |= dict(timestamps=np.asarray(timestamps, np.int64), request_time=np.asarray(request_time, np.int64))
+        if self.manifest["uses_dwell"]:
+            inputs["dwell"] = np.asarray(dwell, np.int64)
+        intents = self.manifest["intents"]
+        return served(self.tower.signatures["serving_default"], inputs, intents, count or default_count(intents))
+
+    def recent_intents(self, positions, timestamps=None, request_time=None, dwell=None, count: int = 0,
+                       popularity=0.0) -> Intents:
+        """The same of histories looked up before: the latest known clicks alone, for which the tower does far less.
+
+        Args:
+          positions: int64 [B,T], see `history_positions`; −1 for padding, at the end.
+          timestamps, request_time, dwell, count: as of `user_intents`, [B,T] and [B].
+          popularity: α, one for all or [B].
+        """
+        inputs = [tf.constant(positions, tf.int64)]
+        if self.dial.there:
+            inputs.append(tf.constant(np.broadcast_to(np.asarray(popularity, np.float32), len(positions))))
+        if self.manifest["uses_time"]:
+            inputs.append(tf.constant(timestamps, tf.int64))
+        if self.manifest["uses_dwell"]:
+            inputs.append(tf.constant(dwell, tf.int64))
+        if self.manifest["uses_time"]:
+            inputs.append(tf.constant(request_time, tf.int64))
+        outputs = self._recent(*inputs)
+        count = count or default_count(self.manifest["intents"])
+        return Intents(*(part.numpy()[:, :count] for part in outputs))
+
+    @functools.cached_property
+    def _recent(self):
+        return self.tower.recent.concrete_functions[0]
+
+    def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
+        """float32 [V,d+1] by position, as scores compare them, not to be written to; or [N,d+1] of some positions [N].
+
+        All are the memory of the index itself, unless it was updated: then they are copied once, and kept. Some never
+        need a copy of all.
+        """
+        if positions is None:
+            return self._item_vectors
+        if isinstance(self.index, UpdatedIndex):
+            return self.index.vectors_at(positions)
+        return np.asarray(self._item_vectors[positions])
+
+    @functools.cached_property
+    def _item_vectors(self):
+        return self.index.vectors
+
+    @functools.cached_property
+    def live(self) -> np.ndarray:
+        """bool [V], whether the item of each position can be retrieved; withdrawn ones cannot."""
+        return self.index.live
+
+    @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """`items` that can be retrieved, of which `fresh` are those that the tower does not know; and `withdrawn`."""
+        items = int(np.count_nonzero(self.live))
+        fresh = int(np.count_nonzero(self.live[self.manifest["tower_items"]:]))
+        return dict(items=items, fresh=fresh, withdrawn=len(self.live) - items)
+
+    @functools.cached_property
+    def _sorted_ids(self):
+        order = np.argsort(self.item_ids, kind="stable")
+        return order, self.item_ids[order]
+
+    def id_array(self, ids: Sequence) -> np.ndarray:
+        """Ids as sent -> array [N] for `positions`; "" in place of text that cannot be an id of this bundle.
+
+        One long text would widen all rows of the array to its length, and NumPy drops zero bytes at the end of text.
+        """
+        if self.manifest["id_type"] == "int":
+            return np.array(ids, np.int64)
+        longest = self.item_ids.dtype.itemsize // 4  # characters
+        return np.array([item if len(item) <= longest and not item.endswith("\0") else "" for item in ids], str)
+
+    def positions(self, ids: np.ndarray) -> np.ndarray:
+        """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or withdrawn."""
+        return self.both_positions(ids)[0]
+
+    def history_positions(self, ids: np.ndarray) -> np.ndarray:
+        """Original ids [N] -> int64 [N] positions of items that count in histories: those of the tower; −1 for others.
+
+        Withdrawn items count, since what a user clicked says who the user is. Fresh ones do not: the tower has no
+        vector of theirs that it could read in a history.
+        """
+        return self.both_positions(ids)[1]
+
+    def both_positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`positions` and `history_positions` of ids [N], which are looked up once."""
+        places = self.all_positions(ids)
+        live = (places >= 0) & self.live[places]
+        return np.where(live, places, -1), np.where(places < self.manifest["tower_items"], places, -1)
+
+    def all_positions(self, ids: np.ndarray) -> np.ndarray:
+        """Original ids [N] -> int64 [N] positions, withdrawn or not; −1 where unknown."""
+        order, ascending = self._sorted_ids
+        places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+        return np.where(ascending[places] == ids, order[places], -1)
+
+
+def load_bundle(path: str) -> Bundle:
+    """Loads and checks a bundle.
+
+    Args:
+      path: a version folder, or a folder of versions, of which the newest complete one is taken.
+
+    Raises:
+      DataError: no bundle there, a file that is missing or differs from the manifest, or parts that do not belong
+        together. A damaged newest version is an error; an older one is never served in its place unasked.
+    """
+    folder = path
+    if not os.path.isfile(os.path.join(path, MANIFEST_FILE)):
+        versions = complete_versions(path)
+        if not versions:
+            raise DataError(f"--export_dir={path} holds no complete bundle: run python -m clrec_tf.export first")
+        folder = os.path.join(path, str(versions[-1]))
+    manifest = read_manifest(folder)
+    check_files(folder, manifest["files"])
+    try:
+        item_ids = np.load(os.path.join(folder, IDS_FILE), allow_pickle=False)
+        titles = None
+        if manifest["titles"]:
+            with open(os.path.join(folder, TITLES_FILE), encoding="utf-8") as file:
+                titles = np.array(json.load(file), object)
+        with readable_name(folder) as readable:
+            tower = tf.saved_model.load(readable)
+        tower_hash = tower.checkpoint_hash.numpy().decode()
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError, tf.errors.OpError) as error:
+        raise DataError(f"{folder} cannot be loaded ({error}): export again") from error
+    index, index_hash = load_index(os.path.join(folder, INDEX_FOLDER))
+    hashes = dict(manifest=manifest["checkpoint_hash"], tower=tower_hash, index=index_hash)
+    if len(set(hashes.values())) > 1:
+        raise DataError(f"{folder} mixes parts of different checkpoints ("
+                        + ", ".join(f"{part} {value[:12]}" for part, value in hashes.items()) + "): export again")
+    sizes = dict(manifest=manifest["items"], ids=len(item_ids), index=index.size)
+    towers = dict(tower=tower.items.shape[0], manifest_tower=manifest["tower_items"])
+    if len(set(sizes.values())) > 1 or len(set(towers.values())) > 1 or towers["tower"] > index.size or (
+            titles is not None and len(titles) != len(item_ids)):
+        sizes |= towers
+        raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
+    found = Bundle(folder, manifest, tower, index, item_ids, titles)
+    found.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
+    return found

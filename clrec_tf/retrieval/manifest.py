@@ -1,0 +1,140 @@
+"""The manifest of a bundle's version: facts, and size and sha256 of every file; and which versions a folder holds."""
+import hashlib
+import os
+
+from absl import logging
+
+from clrec_tf.data.schema import save_json
+from clrec_tf.system import json_files
+from clrec_tf.errors import DataError, UserError
+from clrec_tf.system.versions import versions
+
+FORMAT_VERSION = 3  # 2: without the dial's coordinate
+_READ = (2, 3)
+MANIFEST_FILE = "manifest.json"
+MODEL_FILE = "saved_model.pb"
+IDS_FILE = "item_ids.npy"
+NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations, which is no bundle
+
+
+def is_number(name: str) -> bool:
+    """Whether a folder's name is a version's, 0 to 2^63 − 1 as servers count them, without zeros in front.
+
+    str.isdigit alone is true of "²", which is no number.
+    """
+    return name.isascii() and name.isdigit() and len(name) < 20 and str(int(name)) == name and int(name) < 2**63
+
+
+def write_manifest(folder: str, facts: dict) -> None:
+    """Writes manifest.json: facts, package versions, and the size and sha256 of every file in the folder."""
+    files = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            if os.path.relpath(path, folder) == MANIFEST_FILE:  # of an earlier call, which this one replaces
+                continue
+            files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
+    save_json(os.path.join(folder, MANIFEST_FILE),
+              json_files.sealed(facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files)))
+
+
+def complete_versions(export_dir: str) -> list[int]:
+    """Versions in a folder, ascending; folders without a manifest do not count."""
+    if not os.path.isdir(export_dir):
+        return []
+    return sorted(int(name) for name in os.listdir(export_dir)
+                  if is_number(name) and os.path.isfile(os.path.join(export_dir, name, MANIFEST_FILE)))
+
+
+def checked_export_dir(export_dir: str, may_be_version: bool) -> str:
+    """The value of --export_dir, if it can be the folder that is meant; what is not there is left to whoever loads it.
+
+    Args:
+      export_dir: as given.
+      may_be_version: whether a single version will do too.
+
+    Raises:
+      UserError: it is a single version that will not do, the folder of a run, or one of models that search by ScaNN.
+    """
+    holds = lambda *names: os.path.exists(os.path.join(export_dir, *names))
+    if holds(MANIFEST_FILE) and holds(MODEL_FILE):
+        if may_be_version:
+            return export_dir
+        number, parent = os.path.basename(os.path.abspath(export_dir)), os.path.join(export_dir, os.pardir)
+        if is_number(number):
+            raise UserError(f"--export_dir={export_dir} is version {number} itself: give the folder that holds it, "
+                            f"--export_dir={os.path.normpath(parent)}, and --serve_version={number}")
+        raise UserError(f"--export_dir={export_dir} is itself a version: give a folder that holds it under a number")
+    if complete_versions(export_dir) or not os.path.isdir(export_dir):
+        return export_dir
+    if any(holds(name, NEEDS_FILE) for name in ("", *filter(is_number, os.listdir(export_dir)))):
+        raise UserError(f"--export_dir={export_dir} holds what --scann_export_dir wrote, SavedModels for a TensorFlow "
+                        f"Serving with ScaNN's operations (see {NEEDS_FILE}), and no bundle: give the --export_dir of "
+                        "that export")
+    if complete_versions(os.path.join(export_dir, "export")):
+        raise UserError(f"--export_dir={export_dir} is the folder of a run: give --export_dir="
+                        f"{os.path.join(export_dir, 'export')}")
+    return export_dir
+
+
+def read_manifest(folder: str) -> dict:
+    """Reads manifest.json, with what older ones lack; warns of other package versions.
+
+    Raises:
+      DataError: it is damaged, incomplete or of another format.
+    """
+    path = os.path.join(folder, MANIFEST_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            manifest = json_files.parse(file.read())
+        if manifest["format_version"] not in _READ:
+            raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
+                            f"{' and '.join(map(str, _READ))}: export again")
+        # What is not in bundles of before there were others, and what is.
+        manifest = {"intents": 1, "uses_dwell": False} | json_files.unsealed(manifest)
+        if "dial" not in manifest:
+            logging.warning("%s was exported before there was a dial: it is served at popularity 0, as trained; export "
+                            "again for others", folder)
+        missing = {"checkpoint_hash", "id_type", "items", "max_history", "uses_time", "titles"} - set(manifest)
+        missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
+        if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):
+            raise KeyError(f"incomplete, without {sorted(missing)}")
+        manifest.setdefault("tower_items", manifest["items"])  # others are only in updated bundles
+        for name, mine in versions().items():
+            if manifest["versions"].get(name) != mine:
+                logging.warning("%s was exported with %s %s, this process has %s", folder, name,
+                                manifest["versions"].get(name), mine or "none")
+        return manifest
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} is damaged ({error!r}): export again") from error
+
+
+def check_files(folder: str, files: dict) -> None:
+    """Compares a folder with what its manifest says of its files; raises `DataError` naming one that differs.
+
+    All sizes first: of a copy under way that is found out without reading what has come.
+    """
+    paths = {}
+    for name, expected in files.items():
+        path = paths[name] = os.path.normpath(os.path.join(folder, name))
+        if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
+            raise DataError(f"{folder}/{MANIFEST_FILE} names the file {name} outside its folder")
+        if not os.path.isfile(path):
+            raise DataError(f"{path} is missing though the manifest lists it: export again, or copy the bundle again")
+        if os.path.getsize(path) != expected["bytes"]:
+            raise _differs(path, expected)
+    for name, expected in files.items():
+        if _sha256(paths[name]) != expected["sha256"]:
+            raise _differs(paths[name], expected)
+
+
+def _differs(path, expected):
+    return DataError(f"{path} differs from the manifest ({os.path.getsize(path)} bytes, {expected['bytes']} expected, "
+                     "or another sha256): export again, or copy the bundle again")
+
+
+def _sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,224 @@
+"""From users to their items, by the tower and the index of a bundle: one search per intent, then one list."""
+import dataclasses
+import itertools
+from typing import Optional, Sequence, Union
+
+import numpy as np
+
+from clrec_tf.errors import UserError
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval import merge as merge_lib
+from clrec_tf.retrieval.search_vectors import Intents, default_count
+from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.user_requests import UserRequest
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieved:
+    """One user's result.
+
+    Attributes:
+      user_id: as in the request.
+      ids: original ids, at most k, best first; the most popular items for a history without a known item.
+      titles: of these items, or None if the catalogue has none or they are not wanted.
+      scores: ρ·(φ + α·(log p̂ − c)) of each (see `evaluation.dial`), so at popularity 0 the cosine for cosine models; 0 for
+        a history without a known item.
+      unknown: items of the history that the tower does not know, which the result does not depend on.
+      fallback: whether no item of the history is known, so that the most popular items came.
+      intents: number of the intent that brought each item, or None if the model has only one, or none brought them.
+      weights: of each intent searched, by number, the heaviest first; or None as for `intents`.
+    """
+    user_id: Optional[Union[int, str]]
+    ids: list
+    titles: Optional[list[str]]
+    scores: list[float]
+    unknown: list
+    fallback: bool = False
+    intents: Optional[list[int]] = None
+    weights: Optional[dict[int, float]] = None
+
+    def entries(self) -> dict:
+        """As a dict for JSON or a table, without what does not apply."""
+        found = dict(vars(self))  # not dataclasses.asdict, which copies every list element by element
+        return {name: value for name, value in found.items()
+                if value is not None and (value or name not in ("unknown", "fallback"))}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """One user's search.
+
+    history int64 [L]: positions of clicks, −1 where the tower does not know them; banned, allowed: sorted positions.
+    """
+    options: SearchOptions
+    history: np.ndarray
+    banned: np.ndarray
+    allowed: Optional[np.ndarray]
+
+
+class Retriever:
+    """Retrieves items for users.
+
+    Args:
+      bundle: loaded.
+      defaults: of searches for which nothing else is said.
+
+    Raises:
+      UserError: more intents are asked for than the model has, or a popularity that the bundle does not offer.
+    """
+
+    def __init__(self, bundle: Bundle, defaults: SearchOptions = SearchOptions()):
+        self.bundle = bundle
+        self.available = bundle.manifest["intents"]
+        self.several = self.available > 1
+        if defaults.intents > self.available:
+            raise UserError(f"--intents={defaults.intents}: the model of {bundle.path} has {self.available}; give at "
+                            "most that many, or 0")
+        self.defaults = dataclasses.replace(
+            defaults, intents=defaults.intents or default_count(self.available),
+            popularity=bundle.dial.checked(defaults.popularity, f"--popularity for {bundle.path}"))
+        self.intents = self.defaults.intents
+
+    def __call__(self, requests: Sequence[UserRequest], options: Optional[Sequence[SearchOptions]] = None
+                 ) -> tuple[list[Retrieved], Intents]:
+        """Requests of N users, with options for each if not the defaults -> results, and what was searched with."""
+        plans = self.plans(requests, options)
+        users = self.encode(requests, plans)
+        return self.retrieve(requests, plans, users), users
+
+    def plans(self, requests, options=None) -> list[_Plan]:
+        """Looks up all ids of all users at once."""
+        options = [dataclasses.replace(self.defaults, popularity=request.popularity) for request in requests] if (
+            options is None) else options
+        options = [self._complete(one, "a request" if request.user_id is None else f"user {request.user_id!r}")
+                   for one, request in zip(options, requests)]
+        lists = [ids for request, one in zip(requests, options)
+                 for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
+        ids = self.bundle.id_array(list(itertools.chain.from_iterable(lists)))
+        ends = list(itertools.accumulate(map(len, lists), initial=0))
+        live, known = self.bundle.both_positions(ids)
+        plans = []
+        for row, one in enumerate(options):
+            start, excluded, allowed, end = ends[3 * row:3 * row + 4]
+            banned = live[start if one.exclude_seen else excluded:allowed]
+            banned = np.unique(banned[banned >= 0]) if len(banned) else banned
+            kept = None
+            if one.allow is not None:
+                kept = np.setdiff1d(live[allowed:end], [*banned, -1])
+            plans.append(_Plan(one, known[start:excluded], banned, kept))
+        return plans
+
+    def retrieve(self, requests, plans: Sequence[_Plan], users: Intents) -> list[Retrieved]:
+        """Searches with the vectors of N users, encoded from the same requests and plans."""
+        found = self._search(users, plans)
+        return [self._result(request, plan, users, row, *found[row])
+                for row, (request, plan) in enumerate(zip(requests, plans))]
+
+    def _complete(self, options, where="a request"):
+        popularity = self.defaults.popularity
+        if options.popularity is not None:
+            popularity = self.bundle.dial.checked(options.popularity, where)
+        return dataclasses.replace(options, intents=options.intents or self.intents, popularity=popularity)
+
+    def _result(self, request, plan, users, row, best, scores, columns):
+        keep = best >= 0
+        best = best[keep]
+        known = plan.history >= 0
+        unknown = [] if known.all() else list(dict.fromkeys(itertools.compress(request.history, ~known)))
+        fallback = not known.any()
+        brought, count = {}, plan.options.intents
+        if self.several and not fallback:
+            numbers = users.numbers[row]
+            brought = dict(intents=numbers[columns[keep]].tolist(),
+                           weights=dict(zip(numbers[:count].tolist(), _rounded(users.weights[row, :count]))))
+        wanted = plan.options.titles and self.bundle.titles is not None
+        titles = self.bundle.titles[best].tolist() if wanted else None
+        return Retrieved(request.user_id, self.bundle.item_ids[best].tolist(), titles, _rounded(scores[keep]), unknown,
+                         fallback, **brought)
+
+    def _search(self, users, plans):
+        """Of each user: merged positions, scores and columns, each [k]."""
+        found = [None] * len(plans)
+        lists = self._nearest(users, plans)
+        # Of equal k and merge at once: a quota depends on k.
+        for (k, merge), rows in _groups((plan.options.k, plan.options.merge) for plan in plans):
+            for width, alike in _groups(lists[row][0].shape for row in rows):
+                chosen = [rows[i] for i in alike]
+                near, scores = (np.stack([lists[row][part] for row in chosen]) for part in (0, 1))
+                if merge == "quota":
+                    merged = merge_lib.by_quota(near, scores, users.weights[chosen, :width[0]], k)
+                else:
+                    merged = merge_lib.by_maximum(near, scores, k)
+                for place, row in enumerate(chosen):
+                    found[row] = tuple(part[place] for part in merged)
+        return found
+
+    def _nearest(self, users, plans):
+        """Of each user: positions and scores [K,n] of the best items of each intent, without those banned."""
+        lists, size = {}, self.bundle.index.size
+        rows = []
+        for row, plan in enumerate(plans):
+            if plan.allowed is None:
+                rows.append(row)
+            else:
+                lists[row] = self._scored(users.vectors[row, :plan.options.intents], plan)
+        # k items more than may be banned are always enough, and few more usually are.
+        for margin in (lambda plan: min(len(plan.banned), plan.options.k), lambda plan: len(plan.banned)):
+            if not rows:
+                break
+            width = min(size, max(plans[row].options.k + margin(plans[row]) for row in rows))
+            queries = np.concatenate([users.vectors[row, :plans[row].options.intents] for row in rows])
+            near, scores = self.bundle.index.search(queries, width)
+            start, short = 0, []
+            for row in rows:
+                plan = plans[row]
+                part = slice(start, start + plan.options.intents)
+                start += plan.options.intents
+                lists[row] = near[part], scores[part]
+                if len(plan.banned):
+                    near[part][_among(near[part], plan.banned)] = -1
+                    enough = np.count_nonzero(near[part] >= 0, axis=1).min() >= plan.options.k
+                    if not enough and width < min(size, plan.options.k + len(plan.banned)):
+                        short.append(row)
+            rows = short
+        return lists
+
+    def _scored(self, vectors, plan):
+        """The best of the allowed items for each of the vectors [K,d]."""
+        scores = vectors @ self.bundle.item_vectors(plan.allowed).T
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :plan.options.k]
+        return plan.allowed[order], np.take_along_axis(scores, order, axis=1)
+
+    def encode(self, requests: Sequence[UserRequest], plans: Optional[Sequence[_Plan]] = None) -> Intents:
+        """Requests of N users -> as many of their heaviest vectors as one of them is searched with."""
+        plans = self.plans(requests) if plans is None else plans
+        shape = len(requests), self.bundle.manifest["max_history"]
+        positions, times, dwell = np.full(shape, -1), np.zeros(shape, np.int64), np.full(shape, -1)
+        for row, (request, plan) in enumerate(zip(requests, plans)):
+            recent = np.flatnonzero(plan.history >= 0)[-shape[1]:]
+            positions[row, :len(recent)] = plan.history[recent]
+            if request.timestamps is not None:
+                times[row, :len(recent)] = np.array(request.timestamps, np.int64)[recent]
+            if request.dwell is not None:
+                dwell[row, :len(recent)] = np.array(request.dwell, np.int64)[recent]
+        request_times = np.array([request.request_time or 0 for request in requests], np.int64)
+        count = max((plan.options.intents for plan in plans), default=self.intents)
+        popularity = np.array([plan.options.popularity for plan in plans], np.float32)
+        return self.bundle.recent_intents(positions, times, request_times, dwell, count, popularity)
+
+
+def _among(positions, banned):
+    """Whether each position is one of `banned`, which are sorted and not none: np.isin, several times as fast."""
+    return banned[np.minimum(np.searchsorted(banned, positions), len(banned) - 1)] == positions
+
+
+def _groups(keys):
+    """Places of equal keys, in the order of their first."""
+    groups = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(key, []).append(place)
+    return groups.items()
+
+
+def _rounded(values):
+    return np.round(np.asarray(values, np.float64), 6).tolist()

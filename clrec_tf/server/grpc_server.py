@@ -1,0 +1,194 @@
+"""The gRPC door: TensorFlow Serving's PredictionService and ModelService over the same predictor as HTTP.
+
+Predict, GetModelMetadata and GetModelStatus are answered as TensorFlow Serving answers them, so that its clients fit.
+There is no encryption and no authentication, as there is none behind HTTP: keep the port inside, or put a proxy before.
+
+Messages come as bytes and are read by us: gRPC would read them before anything is admitted, on the event loop, and
+writes a traceback for each that is none. And they come as streams of one message, or nobody could be told that it
+takes too long: a call that never sends would hold its place for ever.
+"""
+import asyncio
+import contextlib
+import dataclasses
+import functools
+from typing import Any, Callable
+import urllib.parse
+
+from absl import logging
+import grpc
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
+
+from clrec_tf.errors import UserError
+from clrec_tf.server.counted_line import CountedLine
+from clrec_tf.server import grpc_messages
+from clrec_tf.server.faults import ServiceError, TooSlow
+
+DEFAULT_SIGNATURE = "serving_default"
+_ENDING_S = 30  # for calls under way when accepting has ended
+_LONGEST_DETAIL = 2000  # characters: what gRPC puts into headers, whose size clients bound
+_CODES = {  # of the HTTP status that an error has
+    400: grpc.StatusCode.INVALID_ARGUMENT, 404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.INVALID_ARGUMENT, 429: grpc.StatusCode.RESOURCE_EXHAUSTED, 499: grpc.StatusCode.CANCELLED,
+    503: grpc.StatusCode.UNAVAILABLE, 504: grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """The version that answers: its number, and its signatures as `signatures.read_signatures` gives them."""
+    version: int
+    signatures: dict[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Door:
+    """What the services share.
+
+    Attributes:
+      model_name: the only one that is served.
+      served: gives the version that answers now.
+      predictor: with `counted`, `held`, `arrays` and `aside` as of `Predictor`. Raises `UserError`, whose `status`, if
+        it has one, is that of HTTP and becomes the code (400 without one), and whose `retry_s` tells clients when to
+        try again.
+      largest: of a message, bytes; and of values in it.
+      read_timeout_s: in which a message must have arrived.
+      unread: counts messages that are none.
+    """
+    model_name: str
+    served: Callable[[], Served]
+    predictor: Any
+    largest: int
+    read_timeout_s: float
+    unread: CountedLine
+
+    def server(self, most_calls: int) -> grpc.aio.Server:
+        """A server without a port, not started; calls beyond `most_calls` at once get RESOURCE_EXHAUSTED."""
+        server = grpc.aio.server(maximum_concurrent_rpcs=most_calls, options=[
+            ("grpc.max_receive_message_length", self.largest), ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0)])  # or two services would share a port without a word
+        services = {"PredictionService": dict(Predict=self._predict, GetModelMetadata=self._metadata),
+                    "ModelService": dict(GetModelStatus=self._status)}
+        # Classify, Regress, MultiInference and HandleReloadConfigRequest are unimplemented: these models have none of
+        # the first three, and what is loaded follows the folder of versions.
+        server.add_generic_rpc_handlers([
+            grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
+                name: grpc.stream_unary_rpc_method_handler(self._answering(method))
+                for name, method in methods.items()}) for service, methods in services.items()])
+        return server
+
+    def _answering(self, method):
+        """The handler of a call, whose errors are gRPC's; `method` takes the message and the client's address."""
+        @functools.wraps(method)
+        async def answer(messages, context):
+            client = _address(context.peer())
+            try:
+                with self.predictor.counted(client), self.predictor.held.request() as take:
+                    message = await self._message(messages)
+                    take(len(message))
+                    return await method(message, client)
+            except UserError as error:
+                retry_s = getattr(error, "retry_s", None)
+                trailers = (("grpc-retry-pushback-ms", str(round(1000 * retry_s))),) if retry_s else ()
+                code = _CODES.get(getattr(error, "status", 400), grpc.StatusCode.INTERNAL)
+                await context.abort(code, str(error)[:_LONGEST_DETAIL], trailers)
+            except Exception as error:  # pylint: disable=broad-exception-caught
+                if isinstance(error, grpc.aio.AbortError):
+                    raise
+                logging.exception("gRPC call failed")
+                await context.abort(grpc.StatusCode.INTERNAL, "the service failed; its log says more")
+        return answer
+
+    async def _message(self, messages) -> bytes:
+        try:
+            async with asyncio.timeout(self.read_timeout_s):
+                async for message in messages:
+                    return message
+        except TimeoutError:
+            raise TooSlow(f"the message did not arrive within {self.read_timeout_s:g} s (--read_timeout_s)") from None
+        raise ServiceError("the call ended without a message, or with one that is too large")
+
+    def _parsed(self, kind, message, client):
+        try:
+            return grpc_messages.parsed(kind, message)
+        except ServiceError:
+            self.unread.count(client)
+            raise
+
+    async def _predict(self, message, client):
+        request, served, signature = None, self.served(), ""
+
+        def read():
+            nonlocal request, signature
+            request = grpc_messages.parsed(predict_pb2.PredictRequest, message)
+            spec = request.model_spec
+            signature = spec.signature_name or DEFAULT_SIGNATURE
+            grpc_messages.checked_spec(spec, self.model_name, served.version)
+            version = str(spec.version.value) if spec.HasField("version") else ""
+            return signature, grpc_messages.arrays(signature, request.inputs, self.largest), version
+        try:
+            outputs = await self.predictor.arrays(read, len(message))
+        except ServiceError:
+            if request is None:
+                self.unread.count(client)
+            raise
+        return await self.predictor.aside(
+            sum(values.size for values in outputs.values()), lambda: grpc_messages.response(
+                self.model_name, signature, served.version, request.output_filter, outputs))
+
+    async def _metadata(self, message, client):
+        request, served = self._parsed(get_model_metadata_pb2.GetModelMetadataRequest, message, client), self.served()
+        grpc_messages.checked_spec(request.model_spec, self.model_name, served.version)
+        if list(request.metadata_field) != ["signature_def"]:
+            raise ServiceError(f"metadata_field is {list(request.metadata_field)[:5]}: there is only signature_def")
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response.model_spec.name, response.model_spec.version.value = self.model_name, served.version
+        found = get_model_metadata_pb2.SignatureDefMap()
+        for name, text in served.signatures.items():
+            found.signature_def[name].CopyFrom(meta_graph_pb2.SignatureDef.FromString(text))
+        response.metadata["signature_def"].Pack(found)
+        return response.SerializeToString()
+
+    async def _status(self, message, client):
+        request, served = self._parsed(get_model_status_pb2.GetModelStatusRequest, message, client), self.served()
+        grpc_messages.checked_spec(request.model_spec, self.model_name, served.version)
+        response = get_model_status_pb2.GetModelStatusResponse()
+        status = response.model_version_status.add(
+            version=served.version, state=get_model_status_pb2.ModelVersionStatus.AVAILABLE)
+        status.status.SetInParent()  # OK, which is 0
+        return response.SerializeToString()
+
+
+@contextlib.asynccontextmanager
+async def listening(settings, predictor, versions):
+    """Serves gRPC while the block runs, and yields the port; calls under way at its end are finished.
+
+    Args:
+      settings: `ServeConfig`.
+      predictor: see `Door`.
+      versions: with `engine`, whose `version` and `signatures` are served.
+
+    Raises:
+      UserError: the port cannot be had.
+    """
+    unread = CountedLine("{count} gRPC messages were none of TensorFlow Serving's and got INVALID_ARGUMENT, the latest "
+                         "from {latest}")
+    door = Door(settings.model_name, lambda: Served(versions.engine.version, versions.engine.signatures), predictor,
+                settings.max_request_bytes, settings.read_timeout_s, unread)
+    server = door.server(settings.max_connections)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        port = server.add_insecure_port(f"{host}:{settings.grpc_port}")
+    except RuntimeError as error:
+        raise UserError(f"--grpc_port={settings.grpc_port}: nobody can listen there at --host={settings.host} "
+                        f"({error}); choose another port, or 0 for any free one") from error
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(_ENDING_S)
+        unread.flush()
+
+
+def _address(peer):
+    """The client's address without its port: "ipv4:10.0.0.1:4321" -> "10.0.0.1", "ipv6:%5B::1%5D:4321" -> "::1"."""
+    return urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]") or peer

@@ -1,0 +1,104 @@
+"""The life of the service: listening, telling that it is ready, and an end that finishes what was accepted."""
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+
+from absl import logging
+import uvicorn
+
+from clrec_tf.config import ServeConfig
+from clrec_tf.errors import UserError
+from clrec_tf.server.app import make_app
+from clrec_tf.server.metrics import Metrics
+from clrec_tf.server.predictor import Predictor
+from clrec_tf.server.protocol import KEEP_ALIVE_S, protocol
+from clrec_tf.server.versions import Versions
+
+_SWITCH_S = 5e-4  # longest that a thread keeps Python's lock while another waits: 5 ms would be half of a good answer
+_BACKLOG = 2048  # connections that wait to be accepted
+_ENDING_S = 30  # for requests under way when accepting has ended
+
+
+def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
+    """Serves until SIGTERM or SIGINT; a second one ends at once.
+
+    Raises:
+      UserError: the port cannot be had.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+    predictor = Predictor(settings, versions, metrics)
+    server = _Server(settings)
+    app = make_app(settings, versions, predictor, metrics, ready=lambda: not server.draining)
+    server.config = uvicorn.Config(
+        app, http=protocol(settings, lambda: server.draining), ws="none", loop="uvloop", lifespan="off",
+        log_config=None, access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG, proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies))
+    listener = _listener(settings.host, settings.port)
+    host, port = listener.getsockname()[:2]
+    versions.follow(settings.poll_s)  # 0: only when it is told to look
+
+    async def run():
+        async with _grpc(settings, predictor, versions) as grpc_port:
+            logging.info("serving %s version %d at http://%s:%d", settings.model_name, versions.engine.version,
+                         host, port)
+            if grpc_port:
+                logging.info("gRPC at %s:%d", settings.host, grpc_port)
+            signal.signal(signal.SIGHUP, lambda *_: versions.look_now())
+            await server.serve([listener])
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(run())
+    versions.stop()
+    predictor.close()
+    logging.info("ended at once" if server.force_exit else "ended; every accepted request was answered")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, with an end in two steps: first /readyz says no, and after --drain_s accepting ends."""
+
+    def __init__(self, settings: ServeConfig):
+        super().__init__(uvicorn.Config(None, log_config=None))
+        self._drain_s, self.draining, self._loop = settings.drain_s, False, None
+
+    async def serve(self, sockets=None):
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig, frame):
+        del frame
+        if self.draining:
+            self.should_exit, self.force_exit = True, True
+            return
+        self.draining = True
+        logging.info("%s: not ready any more; accepting ends in %g s", signal.Signals(sig).name, self._drain_s)
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._drain_s, self._stop)
+
+    def _stop(self):
+        self.should_exit = True
+
+
+def _listener(host, port):
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # before the log says so: who reads it may come at once
+        return listener
+    except OSError as error:
+        raise UserError(f"--host={host} --port={port} cannot be listened at ({error.strerror or error}): give another, "
+                        "or end what listens there; --port=0 takes any free one") from error
+
+
+@contextlib.asynccontextmanager
+async def _grpc(settings, predictor, versions):
+    """Yields the port of gRPC, 0 if there is none."""
+    if settings.grpc_port < 0:
+        yield 0
+        return
+    from clrec_tf.server import grpc_server  # pylint: disable=import-outside-toplevel
+    async with grpc_server.listening(settings, predictor, versions) as port:
+        yield port

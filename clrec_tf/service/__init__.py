@@ -1,1 +1,0 @@
-"""The retrieval service: tower and index in one process, behind HTTP and gRPC."""

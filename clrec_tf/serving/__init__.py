@@ -1,1 +1,0 @@
-"""The export bundle: SavedModel, index, ids and the manifest that binds them."""

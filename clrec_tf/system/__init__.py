@@ -1,0 +1,1 @@
+"""Files, locks, signals and versions: what every command needs of the machine."""

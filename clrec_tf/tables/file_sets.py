@@ -1,0 +1,106 @@
+"""Files that a flag names: one, several separated by commas, a pattern, or a folder of parts."""
+import dataclasses
+import glob
+import hashlib
+import os
+from typing import Optional
+from urllib.parse import unquote
+
+from clrec_tf.errors import UserError
+from clrec_tf.tables import contents
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Spark and Hive write a missing value
+_HIDDEN = ("_", ".")  # names of what is no part: _SUCCESS, .crc
+SEVERAL = "a file, several separated by commas, a pattern such as day_*.csv, or a folder of parts"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One file of a set.
+
+    Attributes:
+      path: of the file.
+      partition: column -> value, from the names of its folders (`day=2024-05-01`).
+    """
+    path: str
+    partition: tuple[tuple[str, Optional[str]], ...] = ()
+
+
+def exists(value: str) -> bool:
+    """Whether there is any file of that name."""
+    return os.path.exists(value) or bool(_several(value))
+
+
+def find(value: str, flag: str = "") -> list[Part]:
+    """The files of `value`, in order of their names; those separated by commas in the order given.
+
+    What exists under the name as it stands is meant: brackets and stars of folders are no patterns then.
+
+    Raises:
+      UserError: there is none.
+    """
+    named = f"--{flag}={value}" if flag else value
+    if os.path.isdir(value):
+        found = _parts(value)
+        if not found:
+            raise UserError(f"{named} is a folder without files: give {SEVERAL}")
+        return found
+    if os.path.exists(value):
+        return [Part(value, _partition(os.path.dirname(value)))]
+    found = _several(value)
+    if not found:
+        raise UserError(f"{named} does not exist: give {SEVERAL}")
+    return found
+
+
+def digest(value: str) -> str:
+    """sha256 of the file, or of those of a set and of their partitions."""
+    parts = find(value)
+    sums = []
+    for part in parts:
+        with contents.readable(part.path), open(part.path, "rb") as file:
+            sums.append(hashlib.file_digest(file, "sha256").hexdigest())
+    if len(parts) == 1:
+        return sums[0]
+    return hashlib.sha256(repr([(one, part.partition) for one, part in zip(sums, parts)]).encode()).hexdigest()
+
+
+def _several(value: str) -> list[Part]:
+    """Files of a pattern, or of names and patterns separated by commas, each of which must exist."""
+    found, seen = [], set()
+    for name in [value] if "," not in value else [name.strip() for name in value.split(",") if name.strip()]:
+        if os.path.exists(name):
+            paths = [name]
+        else:
+            paths = sorted(path for path in glob.glob(name, recursive=True)
+                           if not os.path.basename(path).startswith(_HIDDEN))
+        if not paths:
+            if found or name != value:
+                raise UserError(f"{value}: {name!r} does not exist: give {SEVERAL}")
+            return []
+        for path in paths:
+            found += _parts(path) if os.path.isdir(path) else [Part(path, _partition(os.path.dirname(path)))]
+    for part in found:
+        if os.path.realpath(part.path) in seen:
+            raise UserError(f"{value} names {part.path} twice: name each file once")
+        seen.add(os.path.realpath(part.path))
+    return found
+
+
+def _parts(folder: str) -> list[Part]:
+    """All files below a folder that Spark or a person would take for data."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        if "_delta_log" in folders:
+            raise UserError(f"{place} is a Delta table, some of whose files may be deleted rows: write its rows as "
+                            "Parquet")
+        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
+        found += [Part(os.path.join(place, name), _partition(place))
+                  for name in sorted(names) if not name.startswith(_HIDDEN)]
+    return found
+
+
+def _partition(folder: str) -> tuple[tuple[str, Optional[str]], ...]:
+    """Columns that are written as folders `name=value`."""
+    pairs = [name.partition("=") for name in folder.split(os.sep) if "=" in name.strip("=")]
+    return tuple((unquote(name), None if value == _NO_VALUE else unquote(value)) for name, _, value in pairs)

@@ -1,0 +1,219 @@
+"""Time stamps of logs and flags -> seconds since 1970."""
+import datetime
+import re
+import time
+from typing import Optional
+
+from absl import logging
+import numpy as np
+import polars as pl
+
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.tables import time_units
+from clrec_tf.tables.time_units import Clock
+from clrec_tf.tables.time_units import PLAUSIBLE_SECOND
+
+LATEST_SECOND = 100_000_000_000  # the year 5138: what is later is in milliseconds
+EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier has no date
+_YEAR_2100 = 4_102_444_800
+REMEDY = "check --timestamp_column and --timestamp_unit"
+_LOCAL = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d %H%M%S%.f", "%Y%m%d %H%M", "%Y%m%d",
+          "%Y%m%d %H:%M:%S%.f")
+_ZONED = ("%Y-%m-%d %H:%M:%S%.f%:z", "%Y-%m-%d %H:%M%:z", "%Y%m%d %H%M%S%.f%:z", "%Y%m%d %H%M%:z",
+          "%Y%m%d %H:%M:%S%.f%:z")
+_DATE = r"\d{4,}[-/.T ]\d|\d{1,2}[/.-]\d{1,2}[/.-]\d"
+_AMBIGUOUS = r"^\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"  # 01/02/2024
+
+
+def clock_of(settings) -> Clock:
+    """Offset and latest time of --utc_offset and --max_time, which is tomorrow by default.
+
+    With --to alone there is no latest time: what is later is dropped by --to, and counted there.
+    """
+    given = parse_bound("max_time", settings.max_time, settings.utc_offset)
+    tomorrow = int(time.time()) + 86_400
+    latest = given if given is not None else 2**62 if settings.to_time else tomorrow
+    return Clock(round(settings.utc_offset * 3600), latest, max(given or 0, tomorrow))
+
+
+def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool]:
+    """Column `timestamp` as int64, null where it cannot be read; and whether these are numbers of a unit, not seconds.
+
+    Args:
+      clicks: its dtype, or of text its first values, decide between numbers and date-times.
+      settings: --timestamp_unit, --timestamp_format, and --utc_offset, of which date-times without a zone are.
+      path: for messages.
+
+    Raises:
+      UserError: dates that may be read in two ways.
+    """
+    column, dtype = pl.col("timestamp"), clicks.collect_schema()["timestamp"]
+    shift = round(settings.utc_offset * 3600)
+    if isinstance(dtype, (pl.Datetime, pl.Date)):
+        _note_unit(settings)
+        zoned = isinstance(dtype, pl.Datetime) and dtype.time_zone is not None
+        return column.cast(pl.Datetime("us", dtype.time_zone if zoned else None)).dt.epoch("s") - (
+            0 if zoned else shift), False
+    if dtype.is_numeric():
+        whole = dtype.is_integer()
+        return (column.cast(pl.Int64, strict=False) if whole else _floor(column.cast(pl.Float64))), True
+    column = column.cast(pl.String)
+    if settings.timestamp_format:
+        return _formatted(column, settings.timestamp_format, shift), False
+    head = clicks.select(column).drop_nulls().head(1000).collect()["timestamp"].to_list()
+    if sum(map(_is_number, head)) >= sum(bool(re.match(_DATE, text)) for text in head):
+        return pl.coalesce(column.cast(pl.Int64, strict=False), _floor(column.cast(pl.Float64, strict=False))), True
+    if pattern := _order(head, path):
+        return _formatted(column, pattern, shift), False
+    _note_unit(settings)
+    day = column.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})", "${1}-${2}-${3}")
+    day = day.str.replace(r"^([0-9-]+)[Tt_]", "${1} ").str.replace(r"(:\d{2}|\d{6}),(\d+)", "${1}.${2}")
+    day = day.str.strip_chars()
+    zone = day.str.replace(r"\s*(?:Z|z|UTC|GMT)$", "+00:00").str.replace(r"(\d)\s+([+-]\d{2})", "${1}${2}")
+    zone = zone.str.replace(r"( \d{2}:?\d{2}\S*[+-]\d{2})$", "${1}:00").str.replace(
+        r"( \d{2}:?\d{2}\S*[+-]\d{2})(\d{2})$", "${1}:${2}")
+    local = pl.coalesce(*(day.str.to_datetime(form, strict=False, time_unit="us").dt.epoch("s") for form in _LOCAL))
+    zoned = pl.coalesce(*(zone.str.to_datetime(form, strict=False, time_unit="us", time_zone="UTC").dt.epoch("s")
+                          for form in _ZONED))
+    return pl.coalesce(local - shift, zoned).alias("timestamp"), False
+
+
+def _formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
+    """Text by --timestamp_format."""
+    zoned = "%z" in pattern or "%:z" in pattern
+    try:
+        pl.Series(["0"]).str.to_datetime(pattern, strict=False)
+        if zoned or any(mark in pattern for mark in ("%H", "%I", "%T", "%R", "%X")):
+            return column.str.to_datetime(pattern, strict=False, time_unit="us", time_zone="UTC" if zoned else None
+                                          ).dt.epoch("s") - (0 if zoned else shift)
+        return column.str.to_date(pattern, strict=False).cast(pl.Datetime("us")).dt.epoch("s") - shift
+    except pl.exceptions.PolarsError as error:
+        raise UserError(f"--timestamp_format={pattern}: no pattern of a date and time such as "
+                        "'%d/%m/%Y %H:%M'") from error
+
+
+def _order(head: list[str], path: str) -> str:
+    """The pattern of dates that begin with a day or a month, told from the numbers above 12; "" of others.
+
+    Raises:
+      UserError: nothing says which it is.
+    """
+    odd = [text for text in head if re.match(_AMBIGUOUS, text)]
+    if len(odd) * 2 <= len(head):
+        return ""
+    mark = re.match(_AMBIGUOUS, odd[0])[1]
+    year = "%Y" if re.match(rf"^\d+{re.escape(mark)}\d+{re.escape(mark)}\d{{4}}", odd[0]) else "%y"
+    hour, half = ("%I", " %p") if re.search(r"[AaPp][Mm]$", odd[0].strip()) else ("%H", "")
+    rest = "" if ":" not in odd[0] else f" {hour}:%M{':%S' if odd[0].count(':') > 1 else ''}{half}"
+    forms = [f"'{first}{mark}{second}{mark}{year}{rest}'" for first, second in (("%d", "%m"), ("%m", "%d"))]
+    late = [any(int(re.split(r"\D", text)[place]) > 12 for text in odd) for place in (0, 1)]
+    if late[0] != late[1]:
+        logging.info("%s: time stamps such as %s are read as %s", path, odd[0], forms[late[1]])
+        return forms[late[1]].strip("'")
+    raise UserError(f"{path}: the time stamps, such as {odd[0]!r}, may begin with the day or with the month: give "
+                    f"--timestamp_format={forms[0]} or {forms[1]}")
+
+
+def _floor(seconds: pl.Expr) -> pl.Expr:
+    return pl.when(seconds.is_finite()).then(seconds.floor()).cast(pl.Int64, strict=False)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+        return True
+    except ValueError:
+        return False
+
+
+def _note_unit(settings) -> None:
+    if settings.timestamp_unit not in ("auto", "s"):
+        logging.info("--timestamp_unit=%s has no effect: the time stamps are date-times", settings.timestamp_unit)
+
+
+def from_numbers(raw: pl.Series, unit: str, path: str, clock: Clock) -> pl.Series:
+    """Numeric time stamps [N] -> int64 seconds, null where a number is no date.
+
+    Raises:
+      DataError: the unit is not evident, or is given and evidently another.
+    """
+    if unit == "auto":
+        unit = time_units.tell(raw, path, clock)
+        if unit != "s":
+            logging.info("%s: time stamps such as %d are read as %s (--timestamp_unit)", path, raw.max(), unit)
+    elif other := time_units.better(raw, unit, clock):
+        example = raw.filter(raw > 0).first()
+        was, would = (shown_or_beyond(time_units.convert(pl.Series([example]), name, clock.offset)[0])
+                      for name in (unit, other))
+        raise DataError(f"{path}: --timestamp_unit={unit} makes {example} the time {was}; as {other} it would be "
+                        f"{would}: give --timestamp_unit={other}, or leave the flag out")
+    return time_units.convert(raw, unit, clock.offset)
+
+
+def check_plausible(seconds: pl.Series, path: str) -> None:
+    """Warns of time stamps that are evidently none, such as a column of quantities; 0 means unknown and passes.
+
+    Raises:
+      DataError: one has no date.
+    """
+    latest, earliest = seconds.max(), seconds.min()
+    if earliest is not None and earliest < EARLIEST_SECOND:
+        raise DataError(f"{path} has the time stamp {earliest}, which as seconds lies before the year 5: {REMEDY}")
+    if latest is not None and 0 < latest < PLAUSIBLE_SECOND:
+        logging.warning("the latest time stamp of %s is %d, as seconds since 1970 %s: it looks like no time; %s", path,
+                        latest, shown(latest, 0.0), REMEDY)
+    early = ((seconds > 0) & (seconds < PLAUSIBLE_SECOND)).sum()
+    if 0 < early < 0.1 * len(seconds):
+        logging.warning("%s has %d time stamps before 1980, such as %s, which come first of their users' clicks; drop "
+                        "them with --from if they are none", path, early,
+                        shown(seconds.filter((seconds > 0) & (seconds < PLAUSIBLE_SECOND)).first(), 0.0))
+    negative = (seconds < 0).sum()
+    if negative:
+        logging.warning("%s has %d negative time stamps, such as %d, which count as unknown: they look like no times; "
+                        "%s", path, negative, earliest, REMEDY)
+
+
+def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
+    """--from, --to or --max_time as seconds; None where it is empty.
+
+    Numbers are dates where they are the digits of one (20240101), else seconds, or by their size a finer unit.
+    """
+    if not text:
+        return None
+    if _is_number(text) and np.isfinite(float(text)):
+        raw = pl.Series([int(float(text)) if not re.fullmatch(r"-?\d+", text) else int(text)])
+        clock = Clock(round(utc_offset * 3600), _YEAR_2100, _YEAR_2100)
+        unit = "s" if 10**9 <= abs(raw[0]) < 10**10 else time_units.tell(raw, f"--{flag}", clock)
+        return int(time_units.convert(raw, unit, clock.offset)[0])
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise UserError(f"--{flag}={text}: neither seconds nor an ISO date(-time) such as 2017-11-25 or "
+                        "2017-11-25T08:00:00") from error
+    zone = datetime.timezone(datetime.timedelta(hours=utc_offset))
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
+
+
+def check_bound(flag: str, text: str, bound: Optional[int], seconds: pl.Series) -> None:
+    """`UserError` where a bound is a number of the first years after 1970 and the log is not."""
+    earliest = seconds.filter(seconds > 0).min()
+    if bound is not None and 0 < bound < PLAUSIBLE_SECOND <= (earliest or 0) and _is_number(text):
+        raise UserError(f"--{flag}={text} is {shown(bound, 0.0)} as seconds since 1970, and the log begins at "
+                        f"{shown(earliest, 0.0)}: give a date such as {shown(earliest, 0.0)[:10]}")
+
+
+def shown_or_beyond(seconds: Optional[int]) -> str:
+    """A time for messages, which may be none."""
+    try:
+        return "that is none" if seconds is None else shown(seconds, 0.0)
+    except (ValueError, OverflowError, OSError):
+        return "of a year beyond 9999"
+
+
+def shown(seconds: Optional[int], utc_offset: float) -> Optional[str]:
+    """An ISO date-time in local time, for reports."""
+    if seconds is None:
+        return None
+    zone = datetime.timezone(datetime.timedelta(hours=utc_offset))
+    return datetime.datetime.fromtimestamp(int(seconds), zone).isoformat()

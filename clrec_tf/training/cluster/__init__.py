@@ -1,0 +1,1 @@
+"""Training on a cluster: roles, the chief's runtime, its watch and the evaluator."""
