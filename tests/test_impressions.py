@@ -10,10 +10,10 @@ import pytest
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data.exposures import read_exposures
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.objectives.build import read_exposures
 from clrec_tf.preparation import impressions
 from clrec_tf import prepare
 from tests import prepared_data
@@ -157,7 +157,7 @@ def test_a_missing_file_and_missing_time_stamps_are_named_where_the_log_is_read(
     for settings, message in ((dict(impressions="absent.csv"), "--impressions=absent.csv does not exist"),
                               (dict(impressions=__file__, timestamp_column=""), "give --timestamp_column")):
         with pytest.raises(UserError, match=message):
-            impressions.read_exposures(PrepareConfig(**settings), None, None, None, None, {})
+            impressions.exposures_of_log(PrepareConfig(**settings), None, None, None, None, {})
 
 
 def test_bad_rows_are_counted_with_examples(tmp_path):

@@ -5,13 +5,13 @@ from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
+from clrec_tf.data.frequencies import smoothed_frequencies
 from clrec_tf.losses.contrastive import contrastive_loss
 from clrec_tf.losses import ipw
 from clrec_tf.losses.sampled import corrected_logits
 from clrec_tf.losses.sampled import negative_sampling_loss
 from clrec_tf.objectives.alias_sampler import alias_table
 from clrec_tf.objectives.alias_sampler import AliasSampler
-from clrec_tf.objectives.alias_sampler import smoothed_frequencies
 from clrec_tf.objectives.alias_sampler import table_probabilities
 from clrec_tf.training.runtime import LocalRuntime
 from tests.test_contrastive import draws

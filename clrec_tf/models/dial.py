@@ -15,7 +15,7 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-from clrec_tf.objectives.alias_sampler import smoothed_frequencies
+from clrec_tf.data.frequencies import smoothed_frequencies
 
 RANGE = (-0.25, 1.25)  # of α, that is offered unless told otherwise
 

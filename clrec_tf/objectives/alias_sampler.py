@@ -36,12 +36,6 @@ def table_probabilities(threshold: np.ndarray, alias: np.ndarray) -> np.ndarray:
     return (threshold + np.bincount(alias, 1 - threshold, len(alias))) / len(alias)
 
 
-def smoothed_frequencies(counts: np.ndarray, power: float) -> np.ndarray:
-    """p ∝ max(count, 1)^power, so that no item that may be a target has p = 0: [V] -> float64 [V], summing to 1."""
-    raised = np.maximum(np.asarray(counts, np.float64), 1.0) ** power
-    return raised / raised.sum()
-
-
 class AliasSampler(tf.Module):
     """Samples outcomes 0..V−1 with replacement.
 

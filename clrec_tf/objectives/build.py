@@ -1,17 +1,16 @@
 """The objective of --loss, with what it needs of the data beyond batches: catalogue, counts, impressions."""
-import dataclasses
-import os
-
 import numpy as np
 
 from clrec_tf.config import Config
 from clrec_tf.config import LossConfig
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.exposures import read_exposures
+from clrec_tf.data.frequencies import log_popularity
+from clrec_tf.data.frequencies import smoothed_frequencies
+from clrec_tf.data.item_rows import Items
+from clrec_tf.data.item_rows import read_items
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.objectives.alias_sampler import AliasSampler
-from clrec_tf.objectives.alias_sampler import smoothed_frequencies
 from clrec_tf.objectives.impression_stream import ImpressionStream
 from clrec_tf.objectives.multi_queue_negatives import build_multi_queue
 from clrec_tf.objectives.queue_variants import build_variant
@@ -28,48 +27,6 @@ USED_BY = {
     "model": dict.fromkeys(("mask_same_user", "prefill_queue", "st_mode", "st_max_ratio"), ("contrastive",)),
 }
 POWERS = dict(sampled_softmax=1.0, ipw=1.0, negative_sampling=0.75, shared_negative_sampling=0.75, bce=0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Items:
-    """What is known of every item row.
-
-    Attributes:
-      rows: int64 [item_rows,C], by id; 0 and hash buckets have no features.
-      counts: int64 [item_rows], training clicks; of hash buckets 0.
-    """
-    rows: np.ndarray
-    counts: np.ndarray
-
-
-def read_items(data_dir: str, schema: schema_lib.Schema, manifest: schema_lib.Manifest, width: int) -> Items:
-    """Reads the catalogue; `width`: columns C that the model reads."""
-    catalogue = read_catalogue(data_dir, schema, manifest)
-    rows = np.zeros((schema.item_rows, width), np.int64)
-    rows[:, 0] = np.arange(schema.item_rows)
-    rows[1:schema.num_items + 1] = catalogue.item_rows[:, :width]
-    counts = np.zeros(schema.item_rows, np.int64)
-    counts[1:schema.num_items + 1] = catalogue.counts
-    return Items(rows, counts)
-
-
-def read_exposures(data_dir: str, manifest: schema_lib.Manifest, flag: str) -> np.ndarray:
-    """int32 [N,2], see `data.impressions`; `flag` is what needs it."""
-    if manifest.impressions is None:
-        raise UserError(f"{flag} needs impressions, which --data_dir={data_dir} does not hold: prepare the data with "
-                        "--impressions=FILE")
-    path = os.path.join(data_dir, schema_lib.IMPRESSIONS_FILE)
-    schema_lib.check_shard(data_dir, manifest.impressions, "sha256")
-    exposures = np.load(path, mmap_mode="r", allow_pickle=False)
-    if exposures.shape != (manifest.impressions.records, 2):
-        raise DataError(f"{path} has shape {exposures.shape}, the manifest says {manifest.impressions.records} rows of "
-                        "2: prepare the data again")
-    return exposures
-
-
-def log_popularity(counts: np.ndarray) -> np.ndarray:
-    """log p̂(y) [item_rows] float32 from counts of clicks or impressions [item_rows]; 0 for padding."""
-    return np.append(0.0, np.log(smoothed_frequencies(counts[1:], 1.0))).astype(np.float32)
 
 
 def weight_cap(settings: LossConfig, schema: schema_lib.Schema) -> float:

@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.exposures import read_exposures
+from clrec_tf.data.item_rows import read_items
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.losses import ipw
 from clrec_tf.objectives.build import MAX_FULL_SOFTMAX
-from clrec_tf.objectives.build import read_exposures
-from clrec_tf.objectives.build import read_items
 from clrec_tf.objectives.build import weight_cap
 from clrec_tf.objectives import propensity_models as models
 

@@ -15,7 +15,7 @@ from clrec_tf.preparation.data_folder import Dataset
 from clrec_tf.preparation import dense_features
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation import events
-from clrec_tf.preparation.impressions import read_exposures
+from clrec_tf.preparation.impressions import exposures_of_log
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.logs import Log
@@ -203,7 +203,7 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
         if clicks.timestamp is None:
             raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
                             "--timestamp_column")
-        exposures = read_exposures(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
+        exposures = exposures_of_log(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
     return Dataset(schema, sequences, catalogue, tuple(rows for _, rows, _ in encoded), content, exposures, report,
                    {feature.name: values for feature, _, values in encoded})
 

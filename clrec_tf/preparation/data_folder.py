@@ -47,7 +47,7 @@ class Dataset:
       catalogue: items.
       feature_rows: by schema.features: [items of the log, width] int32.
       content: [V + 1, content_width] float32, row 0 zero; None without dense features.
-      exposures: int32 [N,2], see `impressions.read_exposures`; None without an impression log.
+      exposures: int32 [N,2], see `impressions.exposures_of_log`; None without an impression log.
       report: what was read, dropped and kept, as JSON.
       feature_values: feature name -> its values by number from 1.
     """

@@ -15,8 +15,8 @@ from clrec_tf.tables import frames
 from clrec_tf.tables import times
 
 
-def read_exposures(settings: PrepareConfig, users: pl.Series, items: pl.Series, item_id: np.ndarray, clicks: Clicks,
-                   report: dict) -> np.ndarray:
+def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series, item_id: np.ndarray, clicks: Clicks,
+                     report: dict) -> np.ndarray:
     """What was shown to users while they made their training clicks.
 
     Args:

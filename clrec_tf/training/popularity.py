@@ -11,7 +11,7 @@ from clrec_tf.evaluation import curve
 from clrec_tf.models.dial import item_coordinate
 from clrec_tf.models.encode import Encoder
 from clrec_tf.data.held_out_examples import Catalogue, read_evaluation_set
-from clrec_tf.objectives.build import read_exposures
+from clrec_tf.data.exposures import read_exposures
 from clrec_tf.training.restore import Trained
 
 

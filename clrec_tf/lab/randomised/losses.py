@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
+from clrec_tf.data.frequencies import log_popularity
+from clrec_tf.data.frequencies import smoothed_frequencies
 from clrec_tf.errors import UserError
 from clrec_tf.losses import ipw
 from clrec_tf.objectives.alias_sampler import AliasSampler
-from clrec_tf.objectives.alias_sampler import smoothed_frequencies
-from clrec_tf.objectives.build import log_popularity
 from clrec_tf.objectives.impression_stream import ImpressionStream
 from clrec_tf.objectives import propensity_models
 from clrec_tf.objectives.queue_variants import build_variant
