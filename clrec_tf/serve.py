@@ -8,9 +8,9 @@ import tensorflow as tf
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import UserError
-from clrec_tf.publishing.tf_serving import check_names
 from clrec_tf.retrieval.manifest import checked_export_dir
 from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.signatures import check_model_name
 
 USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bundles, and newer ones as they appear.
 
@@ -28,7 +28,7 @@ def main(config: Config) -> None:
     export_dir = config.paths.export_dir or (config.paths.workdir and os.path.join(config.paths.workdir, "export"))
     export_dir = require(export_dir, "export_dir", "the folder of bundles that python -m clrec_tf.export wrote")
     export_dir = checked_export_dir(export_dir, may_be_version=False)
-    check_names(settings.model_name, "")
+    check_model_name(settings.model_name)
     if retrieve.k > settings.max_k:
         raise UserError(f"--k={retrieve.k} is more than --max_k={settings.max_k}: raise the latter, or lower --k")
     try:

@@ -8,8 +8,8 @@ from clrec_tf.errors import DataError
 from clrec_tf.models.dial import with_coordinate
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.candidates import Candidates
-from clrec_tf.publishing.saved_model import PADDING
 from clrec_tf.retrieval.search_vectors import Intents
+from clrec_tf.retrieval.signatures import PADDING
 
 _BATCH = 256
 

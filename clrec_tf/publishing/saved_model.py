@@ -39,9 +39,9 @@ from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.publishing.candidates import scales_between
 from clrec_tf.publishing.graph_checks import checked_between, checked_counts, largest, one_each, same_shape
 from clrec_tf.publishing.tower_parts import TowerParts
+from clrec_tf.retrieval.signatures import PADDING
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
-PADDING = {"int": -1, "string": ""}
 _UNKNOWN_DWELL = -1
 
 

@@ -8,7 +8,6 @@ Each export writes both anew; changes belong in copies of them.
 import contextlib
 import logging
 import os
-import re
 
 from google.protobuf import text_format
 import numpy as np
@@ -20,10 +19,11 @@ from clrec_tf.system.atomic import new_file
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.publishing.candidates import Candidates
 from clrec_tf.publishing.held_out import HeldOutUsers
+from clrec_tf.retrieval.manifest import WARMUP_FILE
 from clrec_tf.retrieval.search_vectors import default_count
+from clrec_tf.retrieval.signatures import check_model_name
 from clrec_tf.system.pattern_names import readable_name
 
-WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 MODELS_FILE, BATCHING_FILE = "models.config", "batching.config"
 BATCH_SIZES = (1, 8, 32)  # of warm-up requests; the last is the largest batch that the server forms
 MOST_RECORDS = 1000  # the server refuses a version with more
@@ -141,8 +141,7 @@ def _check(outputs, inputs, where):
 
 def check_names(model_name: str, base_path: str) -> None:
     """`UserError` where the server would refuse a name or a path; "" is a path too, see `write_configs`."""
-    if not re.fullmatch(r"[\w.-]+", model_name, re.ASCII):
-        raise UserError(f"--model_name={model_name}: it is part of an address, so use letters, digits, and . _ - only")
+    check_model_name(model_name)
     if base_path and not (os.path.isabs(base_path) or "://" in base_path):
         raise UserError(f"--serving_base_path={base_path}: TensorFlow Serving takes absolute paths and URLs only; give "
                         "the folder of versions as the server sees it, such as /models/clrec")

@@ -14,6 +14,7 @@ _READ = (2, 3)
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "saved_model.pb"
 IDS_FILE = "item_ids.npy"
+WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations, which is no bundle
 
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from clrec_tf.errors import UserError
 from clrec_tf.server.bodies import ITEMS, RETRIEVE, Job
-from clrec_tf.publishing.saved_model import PADDING
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.signatures import PADDING
 from clrec_tf.retrieval.signatures import read_signatures
 from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.server.faults import Broken

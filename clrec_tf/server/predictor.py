@@ -9,12 +9,12 @@ import numpy as np
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
+from clrec_tf.retrieval.signatures import PADDING
 from clrec_tf.server.aside import Aside
 from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain as _plain
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.faults import NotFound, TooMany
-from clrec_tf.publishing.saved_model import PADDING
 from clrec_tf.server.held_bytes import HeldBytes
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.micro_batches import MicroBatcher

@@ -17,7 +17,7 @@ from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain
 from clrec_tf.server.engine import Engine
 from clrec_tf.retrieval.index import QUERIES_FILE, load_queries
-from clrec_tf.publishing.tf_serving import WARMUP_FILE
+from clrec_tf.retrieval.manifest import WARMUP_FILE
 from clrec_tf.retrieval.recall import as_good_as, recall_at_k
 
 _MOST_SCORES = 5e7  # of the exact search, which takes half a second on one core
