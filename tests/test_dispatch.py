@@ -11,7 +11,7 @@ from clrec_tf.training.runtime import LocalRuntime
 
 
 class Counted:
-    """A ledger of single steps, a feed and a call that note the order of events."""
+    """Assignments of single steps, a feed and a call that note the order of events."""
 
     def __init__(self, total):
         self.taken, self.limit, self.events = 0, total, []

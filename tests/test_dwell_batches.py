@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import ModelConfig
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.input_pipeline import training_dataset
@@ -34,7 +34,7 @@ def batches(data_dir, time_dropout=0.0, epochs=1, has_dwell=True):
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 16, 2, "sliding", 0)
     return list(training_dataset(data_dir, dataclasses.replace(schema, has_dwell=has_dwell), manifest, plan,
-                                 Ledger(plan, epochs).remaining(), T, time_dropout).as_numpy_iterator())
+                                 Assignments(plan, epochs).remaining(), T, time_dropout).as_numpy_iterator())
 
 
 def test_batches_have_the_dwell_times_of_their_histories(data_dir):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
@@ -28,10 +28,10 @@ class Reader:
     def __init__(self, folder, mode="sliding", epochs=2):
         self.schema, manifest = schema_lib.load_schema(folder), schema_lib.load_manifest(folder)
         self.plan = EpochPlan(manifest.shards["train"], 16, 2, mode, 3)
-        self.ledger = Ledger(self.plan, epochs)
-        self.feed = PoolFeed(self.ledger, self.plan, manifest.paths(folder, "train"), self.schema, T, DROPOUT,
+        self.assignments = Assignments(self.plan, epochs)
+        self.feed = PoolFeed(self.assignments, self.plan, manifest.paths(folder, "train"), self.schema, T, DROPOUT,
                              LocalRuntime().local_variable)
-        self.expected = list(training_dataset(folder, self.schema, manifest, self.plan, self.ledger.remaining(), T,
+        self.expected = list(training_dataset(folder, self.schema, manifest, self.plan, self.assignments.remaining(), T,
                                               DROPOUT).as_numpy_iterator())
 
         @tf.function(input_signature=[self.feed.spec, tf.TensorSpec([], tf.int64)])
@@ -54,7 +54,7 @@ def test_one_worker_gets_the_batches_of_the_iterator(data_dir, mode):
     reader, found = Reader(data_dir, mode), []
     while part := reader.slice(0, 3):
         found += part
-    assert len(found) == len(reader.expected) > 5 and reader.ledger.taken == reader.ledger.total
+    assert len(found) == len(reader.expected) > 5 and reader.assignments.taken == reader.assignments.total
     for batch, expected in zip(found, reader.expected):
         tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
 
@@ -80,7 +80,7 @@ def test_a_call_without_work_reads_nothing(data_dir):
         return found
 
     for limit, something in ((0, False), (2, True), (2, False)):
-        reader.ledger.limit = limit
+        reader.assignments.limit = limit
         _, (work,) = reader.feed.next(0, 3)
         assert (int(targets(work)) != 0) == something
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
@@ -26,7 +26,7 @@ def data_dir(tmp_path_factory):
 def batches(data_dir, mode="sliding", first_step=0, epochs=1, seed=0, shuffle_shards=2, time_dropout=0.0, batch_size=B):
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], batch_size, shuffle_shards, mode, seed)
-    dataset = training_dataset(data_dir, schema, manifest, plan, Ledger(plan, epochs, first_step).remaining(), T,
+    dataset = training_dataset(data_dir, schema, manifest, plan, Assignments(plan, epochs, first_step).remaining(), T,
                                time_dropout)
     return plan, list(dataset.as_numpy_iterator())
 
@@ -139,7 +139,7 @@ def one_shard(folder, *records):
 def batches_of(data, mode):
     data_dir, schema, manifest = data
     plan = EpochPlan(manifest.shards["train"], 4, 1, mode, 0)
-    return list(training_dataset(data_dir, schema, manifest, plan, Ledger(plan, 1).remaining(), T).as_numpy_iterator())
+    return list(training_dataset(data_dir, schema, manifest, plan, Assignments(plan, 1).remaining(), T).as_numpy_iterator())
 
 
 def test_a_sequence_of_one_click_has_no_weight(tmp_path):

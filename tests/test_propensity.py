@@ -10,7 +10,7 @@ from clrec_tf.config import Config
 from clrec_tf.config import LossConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
@@ -44,7 +44,7 @@ def fitted(data_dir, epochs=1, **settings):
                     train=TrainConfig(batch_size=2, target_mode="sliding", epochs=epochs))
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 2, 8, "sliding", 0)
-    batches = training_dataset(data_dir, schema, manifest, plan, Ledger(plan, epochs).remaining(), 4)
+    batches = training_dataset(data_dir, schema, manifest, plan, Assignments(plan, epochs).remaining(), 4)
     of_batch, constants = propensity_fit.fit(config, schema, manifest, batches)
     return lambda batch: of_batch(batch, constants)
 
@@ -239,4 +239,4 @@ def test_sequences_of_one_click_are_no_examples(tmp_path):
     plan = EpochPlan(manifest.shards["train"], 2, 8, "last", 0)
     with pytest.raises(UserError, match="sequences of two clicks or more"):
         propensity_fit.fit(config, schema, manifest, training_dataset(single, schema, manifest, plan,
-                                                                         Ledger(plan, 1).remaining(), 4))
+                                                                         Assignments(plan, 1).remaining(), 4))

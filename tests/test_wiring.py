@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import EvaluateConfig
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.held_out_examples import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
@@ -89,7 +89,7 @@ def test_validation_scores_the_validation_users(data_dir, tmp_path):
 def first_targets(data_dir, seed, count):
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 16, 2, "sliding", seed)
-    targets = [target for batch in training_dataset(data_dir, schema, manifest, plan, Ledger(plan, 1).remaining(), 6).as_numpy_iterator()
+    targets = [target for batch in training_dataset(data_dir, schema, manifest, plan, Assignments(plan, 1).remaining(), 6).as_numpy_iterator()
                for target in batch["target"][batch["weight"] > 0].tolist()]
     return targets[:count]
 

@@ -1,4 +1,4 @@
-"""Who trains which batches: hands them out, each once, and knows at any time what is left.
+"""The batch scheduler: hands out each batch once, and knows at any time which are left.
 
 One reader takes the pools in order (`advance`). Workers of a cluster take slices of pools (`take`): each keeps to a
 pool of its own while that has batches, so that it reads the files once, then begins another, and in the end helps with
@@ -21,14 +21,14 @@ class Slice:
     steps: int
 
 
-class Ledger:
+class Assignments:
     """The batches of all epochs.
 
     Args:
       plan: order and cut of the examples.
       epochs: passes over the data in all.
       step: steps done, in order, where there is no `position`.
-      position: of an earlier ledger over the same plan, from its `position()`.
+      position: of earlier assignments over the same plan, from its `position()`.
 
     Raises:
       DataError: the position is of another plan.
@@ -51,7 +51,7 @@ class Ledger:
             self.advance(step)
 
     def _begin(self, epoch: int):
-        self._epoch, self._lanes = epoch, {}
+        self._epoch, self._pool_of_worker = epoch, {}
         self._pools = {pool.index: pool for pool in self._plan.pools(epoch)} if epoch < self._epochs else {}
         self._taken = dict.fromkeys(self._pools, 0)
 
@@ -68,26 +68,27 @@ class Ledger:
             if steps <= 0 or not self._unfinished():
                 return None
             index = self._pool_for(worker)
-            self._lanes[worker] = index
+            self._pool_of_worker[worker] = index
             steps, first = min(steps, self._left(index)), self._taken[index]
             self._taken[index] += steps
             self.taken += steps
             return Slice(self._pools[index], first, steps)
 
-    def _pool_for(self, worker):
+    def _pool_for(self, worker: int) -> int:
+        """The worker's own pool while it has batches, else one that no other worker has, else the fullest."""
         open_pools = self._unfinished()
-        if self._lanes.get(worker) in open_pools:
-            return self._lanes[worker]
-        others = {pool for lane, pool in self._lanes.items() if lane != worker}
+        if self._pool_of_worker.get(worker) in open_pools:
+            return self._pool_of_worker[worker]
+        others = {pool for other, pool in self._pool_of_worker.items() if other != worker}
         free = [index for index in open_pools if index not in others]
         return free[0] if free else max(open_pools, key=self._left)
 
     def _unfinished(self) -> list[int]:
         """Pools with batches left, of the next epoch where this one has none."""
         while self._epoch < self._epochs:
-            found = [index for index in self._pools if self._left(index)]
-            if found:
-                return found
+            unfinished = [index for index in self._pools if self._left(index)]
+            if unfinished:
+                return unfinished
             self._begin(self._epoch + 1)
         return []
 
@@ -97,9 +98,9 @@ class Ledger:
             steps = left = min(steps, self.limit - self.taken)
             while left:
                 index = self._unfinished()[0]
-                now = min(left, self._left(index))
-                self._taken[index] += now
-                left -= now
+                steps_of_pool = min(left, self._left(index))
+                self._taken[index] += steps_of_pool
+                left -= steps_of_pool
             self.taken += steps
             return steps
 

@@ -2,8 +2,8 @@
 
 An epoch visits the training shards in a seeded random order, `shuffle_shards` at a time: a pool. A pool's examples
 are shuffled together and cut into batches; its last batch may be short and is padded with rows of weight 0. So every
-example of an epoch is trained exactly once, and the number of steps is known beforehand. Who takes which is kept in
-``ledger``.
+example of an epoch is trained exactly once, and the number of steps is known beforehand. ``assignments`` keeps
+who takes which.
 """
 import dataclasses
 

@@ -196,7 +196,7 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
       schema: its facts.
       manifest: its files.
       plan: order and cut of the examples.
-      pools: of the plan, such as those of a ``ledger``; each from its `first_batch` on.
+      pools: of the plan, such as `Assignments.remaining()`; each from its `first_batch` on.
       max_history: T.
       time_dropout: share of examples whose time stamps and dwell times are hidden.
     """

@@ -28,7 +28,7 @@ class Progress:
 
     Attributes:
       step: batches consumed.
-      position: which, see `Ledger.position`; None: the first `step` in order.
+      position: which, see `Assignments.position`; None: the first `step` in order.
       repeated_steps: steps that may have been trained twice, since a worker was lost.
       metric: name of the validation metric.
       best_metric: its value at the best validation so far, None before the first.

@@ -31,14 +31,14 @@ class Dispatcher:
     Args:
       call: the compiled step, see ``step``.
       feed: chooses the work of a call, see ``feeds``.
-      ledger: the feed's.
+      assignments: the feed's.
       runtime: where calls run.
       steps_per_call: at most.
       cut: calls do not run past multiples of this many steps, so that they can be reported there.
     """
 
-    def __init__(self, call, feed, ledger, runtime, steps_per_call, cut):
-        self._call, self._feed, self._ledger, self._runtime = call, feed, ledger, runtime
+    def __init__(self, call, feed, assignments, runtime, steps_per_call, cut):
+        self._call, self._feed, self._assignments, self._runtime = call, feed, assignments, runtime
         self._steps_per_call, self._cut = steps_per_call, cut
         self._taken = threading.Event()
 
@@ -52,12 +52,13 @@ class Dispatcher:
         Yields:
           (steps, steps that may have been repeated, result) of each call, in the order in which calls end.
         """
-        ledger, under_way = self._ledger, []
-        ledger.limit = until
+        assignments, under_way = self._assignments, []
+        assignments.limit = until
         while True:
             if stop.exit_code is not None:
-                ledger.limit = min(ledger.limit, ledger.taken)
-            while len(under_way) < self._runtime.depth and self._at_most(under_way) + ledger.taken < ledger.limit:
+                assignments.limit = min(assignments.limit, assignments.taken)
+            while (len(under_way) < self._runtime.depth
+                   and self._at_most(under_way) + assignments.taken < assignments.limit):
                 call = _Call(self._next, self._taken)
                 call.result = self._runtime.start(self._call, self._feed, call)
                 under_way.append(call)
@@ -80,5 +81,5 @@ class Dispatcher:
         return self._steps_per_call * sum(not call.workers for call in under_way)
 
     def _next(self, worker):
-        to_cut = self._cut - self._ledger.taken % self._cut
+        to_cut = self._cut - self._assignments.taken % self._cut
         return self._feed.next(worker, min(self._steps_per_call, to_cut))

@@ -22,22 +22,22 @@ def open_iterator(iterator, steps):
 
 
 class IteratorFeed:
-    """For one process: an iterator over the ledger's pools in order.
+    """For one process: an iterator over the assigned pools in order.
 
     Args:
-      ledger: notes what is handed out.
-      dataset: the batches of `ledger.remaining()`.
+      assignments: note what is handed out.
+      dataset: the batches of `assignments.remaining()`.
     """
 
     open = staticmethod(open_iterator)
 
-    def __init__(self, ledger, dataset):
-        self._ledger, self._iterator = ledger, iter(dataset)
+    def __init__(self, assignments, dataset):
+        self._assignments, self._iterator = assignments, iter(dataset)
 
     def next(self, worker, steps):
         """(steps, arguments of the call) of at most `steps` steps."""
         del worker
-        steps = self._ledger.advance(steps)
+        steps = self._assignments.advance(steps)
         return steps, (self._iterator, tf.constant(steps, tf.int64))
 
 
@@ -45,7 +45,7 @@ class PoolFeed:
     """For workers: each keeps one pool in its memory, and reads another when it is given a slice of another.
 
     Args:
-      ledger: hands out slices.
+      assignments: hand out slices.
       plan: order and cut of the examples.
       files: the training shards.
       schema: facts of the data.
@@ -53,8 +53,8 @@ class PoolFeed:
       local_variable: from the runtime.
     """
 
-    def __init__(self, ledger, plan, files, schema, max_history, time_dropout, local_variable):
-        self._ledger, self._plan, self._files, self._schema = ledger, plan, files, schema
+    def __init__(self, assignments, plan, files, schema, max_history, time_dropout, local_variable):
+        self._assignments, self._plan, self._files, self._schema = assignments, plan, files, schema
         self._max_history, self._time_dropout = max_history, time_dropout
         self._max_shards = plan.max_shards
         # The fields of `parse_pool` and `pool_examples`, with what is known of their shapes.
@@ -74,7 +74,7 @@ class PoolFeed:
     def next(self, worker, steps):
         """(steps, arguments of the call) of at most `steps` steps."""
         work = np.full(HEADER + self._max_shards, -1, np.int64)
-        taken = self._ledger.take(worker, steps)
+        taken = self._assignments.take(worker, steps)
         if taken is None:
             work[:HEADER] = 0
             return 0, (tf.constant(work),)

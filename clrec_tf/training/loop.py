@@ -53,7 +53,7 @@ def _train(config, runtime, lock) -> int:
         return 0
     logging.info("training from step %d to %d", progress.step, run.total_steps)
     listener = Listener(config, progress)
-    collapse = CollapseWatch(settings, run.num_items, progress.step, run.ledger.epoch_ends)
+    collapse = CollapseWatch(settings, run.num_items, progress.step, run.assignments.epoch_ends)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
     with StopSignals() as stop:
         while not run.finished:
@@ -65,14 +65,14 @@ def _train(config, runtime, lock) -> int:
                 reporter.add(progress.step, steps, result)
                 collapse.add(progress, result)
             lock.check()
-            # Nothing is under way now: model, queues and the ledger belong together.
+            # Nothing is under way now: model, queues and assignments belong together.
             if runtime.evaluator:
                 progress.stopped_early |= listener.listen()  # before saving: the evaluator ends by what is saved
             if progress.step in run.validation_steps and progress.step > progress.last_validation_step:
                 with runtime.unwatched():
                     progress.stopped_early = validate(run, reporter, settings)
             if run.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
-                progress.position = run.ledger.position()
+                progress.position = run.assignments.position()
                 with runtime.unharmed("saving a checkpoint"):
                     check_variables(run.model)
                     run.checkpoints.save()

@@ -47,10 +47,10 @@ class LocalRuntime:
     def share_local(self, variable):
         """Gives every worker what this process' own copy has gained since it was made; before the first trace."""
 
-    def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
+    def feed(self, assignments, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""
-        return IteratorFeed(ledger, training_dataset(data_dir, schema, manifest, plan, ledger.remaining(), max_history,
-                                                     time_dropout))
+        return IteratorFeed(assignments, training_dataset(data_dir, schema, manifest, plan, assignments.remaining(),
+                                                          max_history, time_dropout))
 
     def start(self, call, feed, choose):
         """Begins a call of ``step``; choose(worker) gives its arguments."""

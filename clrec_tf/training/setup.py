@@ -9,7 +9,7 @@ import tensorflow as tf
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import require
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
@@ -41,7 +41,7 @@ class Run:
       call: several steps, see ``step``.
       dataset: makes the batches that are left, in one process.
       dispatcher: trains, see ``dispatch``.
-      ledger: who trains which batches.
+      assignments: who trains which batches.
       progress: where the training stands.
       checkpoints: saves it.
       validator: None without validation.
@@ -54,7 +54,7 @@ class Run:
     call: TrainCall
     dataset: Callable
     dispatcher: Dispatcher
-    ledger: Ledger
+    assignments: Assignments
     progress: Progress
     checkpoints: Checkpoints
     validator: Optional[Validator]
@@ -80,7 +80,7 @@ def set_up(config: Config, runtime) -> Run:
     plan = training_plan(config, manifest)
     resumed = open_workdir(workdir, config, schema.hash())
 
-    total_steps = Ledger(plan, settings.epochs).total
+    total_steps = Assignments(plan, settings.epochs).total
     with runtime.unharmed("making the model"), runtime.scope():
         model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
         optimizer = build_optimizer(settings, total_steps)
@@ -88,7 +88,7 @@ def set_up(config: Config, runtime) -> Run:
     used = _parsed(schema, config, model)
 
     def dataset(order=plan, pools=None):
-        pools = Ledger(order, settings.epochs).remaining() if pools is None else pools
+        pools = Assignments(order, settings.epochs).remaining() if pools is None else pools
         return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
 
     objective = build_objective(config, schema, manifest, model, runtime,
@@ -100,7 +100,7 @@ def set_up(config: Config, runtime) -> Run:
     if restored:
         logging.info("going on from %s", restored)
         progress.use_metric(settings.validation_metric)
-    ledger = Ledger(plan, settings.epochs, progress.step, progress.position)
+    assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
 
     if config.model.prefill_queue and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
@@ -112,13 +112,13 @@ def set_up(config: Config, runtime) -> Run:
     if settings.validate_every and not manifest.records("valid"):
         logging.info("the data set has no validation part: training runs without validation")
     validator = Validator(config, schema, manifest, model) if validates else None
-    feed = runtime.feed(ledger, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
+    feed = runtime.feed(assignments, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
     call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open)
-    dispatcher = Dispatcher(call, feed, ledger, runtime, settings.steps_per_call, settings.log_every_steps)
+    dispatcher = Dispatcher(call, feed, assignments, runtime, settings.steps_per_call, settings.log_every_steps)
     run = Run(
-        model, optimizer, call, lambda: dataset(pools=ledger.remaining()), dispatcher, ledger, progress, checkpoints,
-        validator, total_steps,
-        validation_steps(ledger.epoch_ends, settings.validate_every) if validates else [], schema.num_items)
+        model, optimizer, call, lambda: dataset(pools=assignments.remaining()), dispatcher, assignments, progress,
+        checkpoints, validator, total_steps,
+        validation_steps(assignments.epoch_ends, settings.validate_every) if validates else [], schema.num_items)
     if not run.finished:  # else these settings train nothing, and those that did stay on record
         record_run(workdir, config, schema.hash())
     runtime.check_workdir(workdir)

@@ -9,7 +9,7 @@ from clrec_tf.lab.benchmarks.workload import Items
 
 
 class CountedFeed:
-    """Hands out steps by their number, and is its own ledger, see ``training/dispatch``.
+    """Hands out steps by their number, and keeps its own assignments, see ``training/dispatch``.
 
     Attributes:
       limit: steps in all up to which it hands out.

@@ -10,7 +10,7 @@ from absl import logging
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.data.assignments import Ledger
+from clrec_tf.data.assignments import Assignments
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -55,7 +55,7 @@ def run(config: Config) -> int:
                             "out, or prepare with a split that has one")
         model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
         scored = _Scored(config, model, Validator(config, schema, manifest, model))
-        total = Ledger(training_plan(config, manifest), config.train.epochs).total
+        total = Assignments(training_plan(config, manifest), config.train.epochs).total
         while True:
             if stop.exit_code is not None:
                 return stop.exit_code

@@ -156,9 +156,9 @@ class ClusterRuntime:
         gained = variable._coordinator_instance.numpy() - make(0).numpy()  # pylint: disable=protected-access
         known.update((worker, make(worker).numpy() + gained) for worker in range(self.num_workers))
 
-    def feed(self, ledger, plan, data_dir, schema, manifest, max_history, time_dropout):
+    def feed(self, assignments, plan, data_dir, schema, manifest, max_history, time_dropout):
         """What gives calls their batches; see ``feeds``."""
-        return PoolFeed(ledger, plan, manifest.paths(data_dir, "train"), schema, max_history, time_dropout,
+        return PoolFeed(assignments, plan, manifest.paths(data_dir, "train"), schema, max_history, time_dropout,
                         self.local_variable)
 
     def start(self, call, feed, choose):
