@@ -15,17 +15,17 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.children import quiet_about_functions
 from clrec_tf.lab.benchmarks import cluster_traffic
-from clrec_tf.lab.benchmarks import input as input_suite
+from clrec_tf.lab.benchmarks import input_speed as input_suite
 from clrec_tf.lab.benchmarks import loss_steps
-from clrec_tf.lab.benchmarks import memory
-from clrec_tf.lab.benchmarks import multi_clrec
-from clrec_tf.lab.benchmarks import prepare
+from clrec_tf.lab.benchmarks import multi_clrec_speed
+from clrec_tf.lab.benchmarks import prepare_speed
 from clrec_tf.lab.benchmarks import queue_steps
-from clrec_tf.lab.benchmarks import retrieval
-from clrec_tf.lab.benchmarks import serve
+from clrec_tf.lab.benchmarks import retrieval_speed
+from clrec_tf.lab.benchmarks import served_load
 from clrec_tf.lab.benchmarks import tfrs
+from clrec_tf.lab.benchmarks import training_memory
+from clrec_tf.lab.children import quiet_about_functions
 from clrec_tf.system import atomic
 from clrec_tf.system.versions import versions
 from clrec_tf.training.threads import set_threads
@@ -37,12 +37,12 @@ SUITES = {
     "losses": loss_steps.run,
     "input": input_suite.run,
     "tfrs": tfrs.run,
-    "memory": memory.run,
-    "prepare": prepare.run,
+    "memory": training_memory.run,
+    "prepare": prepare_speed.run,
     "cluster": cluster_traffic.run,
-    "multi_queue": multi_clrec.run,
-    "retrieval": retrieval.run,
-    "serve": serve.run,
+    "multi_queue": multi_clrec_speed.run,
+    "retrieval": retrieval_speed.run,
+    "serve": served_load.run,
 }
 SHOWN_FIRST = ("ratios", "figures")
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed

@@ -13,8 +13,8 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.errors import UserError
-from clrec_tf.lab.simulator import logs
 from clrec_tf.lab.simulator import sequential
+from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.prepare import report_text
 from clrec_tf.system import atomic
 
@@ -34,7 +34,7 @@ def write_world(config: Config) -> dict:
         raise UserError(f"--world_dir={folder} exists already: choose another --world_dir")
     world = sequential.generate(settings, config.paths.seed)
     with atomic.new_folder(folder, f"world_dir={folder}") as temporary:
-        return logs.write(world, settings, config.paths.seed, temporary)
+        return simulated_logs.write(world, settings, config.paths.seed, temporary)
 
 
 def main(config: Config):

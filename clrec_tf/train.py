@@ -114,7 +114,7 @@ def train(config: Config) -> int:
     if task is None:
         from clrec_tf.training.runtime import LocalRuntime
         return train_loop(config, LocalRuntime())
-    from clrec_tf.training.cluster.runtime import ClusterRuntime
+    from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
     return train_loop(config, ClusterRuntime(task, config))
 
 

@@ -50,8 +50,8 @@ command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usag
 # A chief that restores the latest checkpoint and writes it again, without training.
 SAVING_AGAIN = """
 from clrec_tf import command_line
-from clrec_tf.training.cluster.roles import roles
-from clrec_tf.training.cluster.runtime import ClusterRuntime
+from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
+from clrec_tf.training.cluster import roles
 from clrec_tf.training.setup import set_up
 
 def main(config):

@@ -11,7 +11,7 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import denominators
 from clrec_tf.lab.benchmarks import intent_steps
-from clrec_tf.lab.benchmarks import multi_clrec
+from clrec_tf.lab.benchmarks import multi_clrec_speed
 from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import Items
 from tests.test_benchmarks import SMALL
@@ -79,13 +79,13 @@ def test_settings_of_the_other_model_are_left_out():
 
 def test_half_a_queue_must_hold_a_batch():
     with pytest.raises(UserError, match="--queue_size=6: half of it .*--batch_size=4"):
-        multi_clrec.run(dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, queue_size=6)))
+        multi_clrec_speed.run(dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, queue_size=6)))
 
 
 @pytest.mark.slow
 def test_suite_in_small(tmp_path, monkeypatch):
     for name, value in dict(INTENTS=(2, 3), DIM=8, COUNTED_ITEMS=50, CATALOGUES=(200.0, 400.0)).items():
-        monkeypatch.setattr(multi_clrec, name, value)
+        monkeypatch.setattr(multi_clrec_speed, name, value)
     path = tmp_path / "figures.json"
     benchmark.main(dataclasses.replace(SMALL, benchmark=dataclasses.replace(
         SMALL.benchmark, suite=("multi_queue",), json=str(path))))

@@ -9,7 +9,7 @@ import pytest
 from clrec_tf import benchmark
 from clrec_tf.lab.benchmarks.clustered_vectors import draw_clustered
 from clrec_tf.lab.benchmarks.faiss_ivf import FaissIvf
-from clrec_tf.lab.benchmarks import retrieval
+from clrec_tf.lab.benchmarks import retrieval_speed
 from clrec_tf.config import Config, ExportConfig
 from tests.test_benchmarks import SMALL
 
@@ -38,7 +38,7 @@ def test_faiss_is_tuned_and_finds():
 
 
 def test_all_of_it(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(retrieval, "BATCHES", {1: 3, 256: 1})
+    monkeypatch.setattr(retrieval_speed, "BATCHES", {1: 3, 256: 1})
     settings = dataclasses.replace(SMALL.benchmark, suite=("retrieval",), rounds=2, benchmark_items=20_000,
                                    json=str(tmp_path / "found.json"))
     benchmark.main(dataclasses.replace(SMALL, benchmark=settings, export=ExportConfig(target_recall=0.9)))
@@ -60,9 +60,9 @@ def test_all_of_it(tmp_path, monkeypatch, caplog):
 
 def test_figures_are_of_a_million_items(monkeypatch):
     one = dict(recall_at_200=.96, batch_1=dict(p50_ms=.2))
-    monkeypatch.setattr(retrieval, "compare", lambda size, rounds, target: dict(
+    monkeypatch.setattr(retrieval_speed, "compare", lambda size, rounds, target: dict(
         scann=one, exact=dict(one, batch_1=dict(p50_ms=size / 1e6))))
-    found = retrieval.run(Config())
+    found = retrieval_speed.run(Config())
     assert found["figures"] == dict(recall_at_200_1M=.96, ann_p50_ms_1M_batch1=.2)
     assert found["ratios"] == dict(exact_vs_scann_p50_1M_batch1=5.0, exact_vs_scann_p50_100k_batch1=.5)
 
@@ -75,8 +75,8 @@ def test_without_faiss_the_rest_is_measured(monkeypatch, caplog):
             raise ImportError("No module named 'faiss'")
         return imported(name, *arguments, **keywords)
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr(retrieval, "BATCHES", {1: 1})
+    monkeypatch.setattr(retrieval_speed, "BATCHES", {1: 1})
     with caplog.at_level("INFO", logger="absl"):
-        found = retrieval.compare(1000, 1, 0.5)
+        found = retrieval_speed.compare(1000, 1, 0.5)
     assert {name for name in found if not name.startswith("dial_at")} == {"exact", "scann", "updated"}
     assert "faiss is not here to be compared with (No module named 'faiss'): pip install faiss-cpu" in caplog.text

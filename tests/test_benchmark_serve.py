@@ -14,11 +14,11 @@ from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks import serve
-from clrec_tf.lab.benchmarks import serve_child
 from clrec_tf.lab.benchmarks.served_bundles import FACTS_FILE
 from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
 from clrec_tf.lab.benchmarks.served_catalogue import SHARES
+from clrec_tf.lab.benchmarks import served_load
+from clrec_tf.lab.benchmarks import serve_child
 
 WORLD = ServedWorld(3000, 16)
 CONFIG = Config(benchmark=BenchmarkConfig(suite=("serve",), rounds=1, benchmark_items=2000, serve_seconds=1.0))
@@ -71,23 +71,23 @@ def answering(most, hiccups=()):
 
 def test_capacity_by_hand():
     # 100, 150, 225 and 337.5 are served, 506.2 is not; √(337.5 · 506.25) = 413.3 is not, √(337.5 · 413.3) = 373.5 is.
-    found = serve.capacity(answering(380.0))
+    found = served_load.capacity(answering(380.0))
     assert (found["rate"], found["accepted_per_s"]) == (pytest.approx(373.5, abs=.1), pytest.approx(373.5, abs=.1))
     assert [rate for rate, run in found["tried"].items() if run["served"]] == ["100.0", "150.0", "225.0", "337.5",
                                                                                 "373.5"]
-    assert serve.capacity(answering(380.0, hiccups=[150.0])) == found  # once may be the machine's
-    assert serve.capacity(answering(380.0, hiccups=[150.0, 150.0]))["rate"] < 150
-    assert 40 < serve.capacity(answering(50.0))["rate"] <= 50 / .95  # found below, too
-    assert serve.capacity(answering(0.0))["accepted_per_s"] == 0.0
+    assert served_load.capacity(answering(380.0, hiccups=[150.0])) == found  # once may be the machine's
+    assert served_load.capacity(answering(380.0, hiccups=[150.0, 150.0]))["rate"] < 150
+    assert 40 < served_load.capacity(answering(50.0))["rate"] <= 50 / .95  # found below, too
+    assert served_load.capacity(answering(0.0))["accepted_per_s"] == 0.0
     slow = lambda rate, seed: answering(1e9)(rate, seed) | dict(accepted_ms=dict(p99=rate))
-    assert 80 < serve.capacity(slow)["rate"] <= 100  # ms
+    assert 80 < served_load.capacity(slow)["rate"] <= 100  # ms
 
 
 def test_the_headline_is_of_valid_runs_that_served():
     run = lambda p99, served, valid: dict(accepted_ms=dict(p99=p99), statuses={"200": served}, offered=100, valid=valid)
-    assert serve.headline([run(9.0, 100, True), run(8.0, 99, True), run(3.0, 98, True), run(2.0, 100, False)]) == 8.0
-    assert serve.headline([run(3.0, 98, True)]) is None
-    assert [serve.overload_rate(most) for most in (0.0, 333.0, 500.0, 2000.0)] == [1000.0, 1000.0, 1500.0, 4000.0]
+    assert served_load.headline([run(9.0, 100, True), run(8.0, 99, True), run(3.0, 98, True), run(2.0, 100, False)]) == 8.0
+    assert served_load.headline([run(3.0, 98, True)]) is None
+    assert [served_load.overload_rate(most) for most in (0.0, 333.0, 500.0, 2000.0)] == [1000.0, 1000.0, 1500.0, 4000.0]
 
 
 def test_stages_by_hand():
@@ -115,8 +115,8 @@ def test_a_service_that_does_not_start_is_an_error(tmp_path):
 
 @pytest.mark.slow
 def test_suite_in_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(serve, "MODELS", {1: serve.MODELS[1]})
-    monkeypatch.setattr(serve, "STEPS", 10)
+    monkeypatch.setattr(served_load, "MODELS", {1: served_load.MODELS[1]})
+    monkeypatch.setattr(served_load, "STEPS", 10)
     path, workdir = tmp_path / "figures.json", tmp_path / "bundles"
     benchmark.main(dataclasses.replace(CONFIG, paths=Paths(workdir=str(workdir)), benchmark=dataclasses.replace(
         CONFIG.benchmark, json=str(path))))

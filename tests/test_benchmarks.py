@@ -16,15 +16,15 @@ from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import bare_ops
-from clrec_tf.lab.benchmarks import children
 from clrec_tf.lab.benchmarks import counts
-from clrec_tf.lab.benchmarks import memory
 from clrec_tf.lab.benchmarks import timing
+from clrec_tf.lab.benchmarks import training_memory
 from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import FEATURE_ROWS
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
+from clrec_tf.lab import children
 from tests import small_run
 
 SMALL = Config(model=ModelConfig(embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16),
@@ -224,7 +224,7 @@ def test_input_and_tfrs_suites_in_small(data_dir):
 
 @pytest.mark.slow
 def test_memory_suite_in_small(monkeypatch):
-    monkeypatch.setattr(memory, "CATALOGUES", (1000, 200_000))
-    found = memory.run(SMALL)
+    monkeypatch.setattr(training_memory, "CATALOGUES", (1000, 200_000))
+    found = training_memory.run(SMALL)
     assert found["table_and_slot_bytes"][200_000] == 3 * 4 * 200_001 * 8
     assert found["peak_memory_bytes"][1000] > 100e6 and set(found["ratios"]) == {"peak_memory_V2e5_vs_tables"}

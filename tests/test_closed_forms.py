@@ -4,11 +4,12 @@ import itertools
 import numpy as np
 import pytest
 
-from clrec_tf.lab.proof import checks
+from clrec_tf.lab.checks import Check
 from clrec_tf.lab.proof import closed_forms
 from clrec_tf.lab.proof import exposure_simulator
 from clrec_tf.lab.proof import measures
-from clrec_tf.lab.proof import table
+from clrec_tf.lab.proof import optima
+from clrec_tf.lab.proof import table_checks
 
 # Two contexts, three items: q, c and what follows by hand.
 Q = np.array([[.5, .25, .25], [.5, .25, .25]])
@@ -50,7 +51,7 @@ def test_clipped_weights_by_hand():
 
 def test_clrec_plus_log_popularity_ranks_as_softmax():
     """In a generated world: and not CLRec alone."""
-    world = exposure_simulator.generate(table.world_settings("pop σ=.7", 3))
+    world = exposure_simulator.generate(optima.world_settings("pop σ=.7", 3))
     queue = closed_forms.click_queue(world.clicks, world.click_popularity)
     rebiased = closed_forms.rebiased(queue, world.click_popularity)
     for scores, row, clicks in zip(rebiased, queue, world.clicks):
@@ -91,10 +92,10 @@ def test_one_intent_makes_multi_queue_clrec():
 
 
 def test_gradient_check_sees_what_is_no_optimum():
-    world = exposure_simulator.generate(table.world_settings("intent τ=3", 0))
-    assert checks.multi_queue_gradient(world.clicks, world) > .01
+    world = exposure_simulator.generate(optima.world_settings("intent τ=3", 0))
+    assert table_checks.multi_queue_gradient(world.clicks, world) > .01
     queue = closed_forms.click_queue(world.clicks, world.click_popularity)
-    assert checks.multi_queue_gradient(queue, world) > .01
+    assert table_checks.multi_queue_gradient(queue, world) > .01
 
 
 def test_measures_by_hand():
@@ -120,11 +121,11 @@ def test_popularity_auc_counts_ties_half():
 @pytest.fixture(scope="module")
 def evaluated():
     """Seed 2 is one where CLRec does *not* lose to softmax in the last world."""
-    return {seed: table.evaluate(seed) for seed in (0, 2)}
+    return {seed: optima.evaluate(seed) for seed in (0, 2)}
 
 
 def test_every_check_holds_for_other_seeds_too(evaluated):
-    found = {seed: checks.all_checks(worlds) for seed, worlds in evaluated.items()}
+    found = {seed: table_checks.all_checks(worlds) for seed, worlds in evaluated.items()}
     for made in found.values():
         assert len({check.name for check in made}) == len(made) and [c.name for c in made if not c.passed] == []
     only = {c.name for c in found[0]} - {c.name for c in found[2]}
@@ -135,15 +136,15 @@ def test_negative_result_and_its_repair(evaluated):
     """What dividing by p_d costs where quality matters: it must show, whatever one would like to see."""
     measured = {each.name: each.measured for each in evaluated[0]}
     last = measured["intent τ=2 σ=.7"]
-    assert round(last[table.MLE]["oracle_recall"], 3) == .166 and round(last[table.CLREC]["oracle_recall"], 3) == .140
+    assert round(last[optima.MLE]["oracle_recall"], 3) == .166 and round(last[optima.CLREC]["oracle_recall"], 3) == .140
     for name in ("pop", "pop σ=.7", "quality σ=.7", "quality σ=1.4"):
-        best = measured[name][table.IPW]["oracle_recall"]
-        np.testing.assert_allclose(measured[name][table.IMPRESSIONS]["oracle_recall"], best)
-        assert measured[name][table.CLREC]["oracle_recall"] < best
+        best = measured[name][optima.IPW]["oracle_recall"]
+        np.testing.assert_allclose(measured[name][optima.IMPRESSIONS]["oracle_recall"], best)
+        assert measured[name][optima.CLREC]["oracle_recall"] < best
 
 
 @pytest.mark.parametrize("value, relation, bound, passed", [
     (1., "<", 2., True), (2., "<", 2., False), (3., ">", 2., True), (2., ">", 2., False), (np.nan, "<", 2., False),
     (np.nan, ">", 2., False)])
 def test_verdicts(value, relation, bound, passed):
-    assert checks.Check("name", value, relation, bound).passed is passed
+    assert Check("name", value, relation, bound).passed is passed

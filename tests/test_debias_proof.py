@@ -14,7 +14,7 @@ from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf import debias_proof
 from clrec_tf.errors import UserError
-from clrec_tf.lab.proof import table
+from clrec_tf.lab.proof import optima
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -32,7 +32,7 @@ def test_the_proof_holds(tmp_path):
     assert found["passed"] is True and found["seed"] == 0 and found["mask_hits"] is False
     assert found["versions"]["tensorflow"] and all(check["passed"] for check in found["checks"])
     rows = {(row["world"], row["loss"]): row for row in found["rows"]["closed_forms"]}
-    assert len(rows) == len(table.WORLDS) * 8
+    assert len(rows) == len(optima.WORLDS) * 8
     assert f"{len(found['checks'])} of {len(found['checks'])} checks hold" in result.stdout
     # What is printed is what is written; computed apart they are .856, .085, .582, 72 and .545.
     assert re.search(r"^pop +softmax +0\.856 +0\.085 +0\.582 +72 +0\.545$", result.stdout, re.MULTILINE)
@@ -62,7 +62,7 @@ def test_masked_hits_fail_the_proof(tmp_path):
 
 
 def test_the_seed_makes_other_worlds_and_a_false_statement_fails(monkeypatch, capsys):
-    monkeypatch.setattr(table, "WORLDS", {"pop": table.WORLDS["pop"]})
+    monkeypatch.setattr(optima, "WORLDS", {"pop": optima.WORLDS["pop"]})
     figures = {}
     for seed in (0, 7):
         config = Config(paths=Paths(seed=seed), proof=ProofConfig(parts=("closed_forms",)))
@@ -70,7 +70,7 @@ def test_the_seed_makes_other_worlds_and_a_false_statement_fails(monkeypatch, ca
         figures[seed] = re.search(r"^pop +softmax (.*)$", capsys.readouterr().out, re.MULTILINE)[1].split()
     assert figures[0] != figures[7]
     # In a world whose exposure is uniform there is no bias, and what is said of one must fail.
-    monkeypatch.setattr(table, "WORLDS", {"pop": dataclasses.replace(table.WORLDS["pop"], uniform_share=1.0)})
+    monkeypatch.setattr(optima, "WORLDS", {"pop": dataclasses.replace(optima.WORLDS["pop"], uniform_share=1.0)})
     assert not debias_proof.prove(config)["passed"]
     assert "FAILED  pop: softmax's KL over CLRec's" in capsys.readouterr().out
 

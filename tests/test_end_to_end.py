@@ -16,8 +16,8 @@ from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.lab.simulator import end_to_end
-from clrec_tf.lab.simulator.logs import Truth
 from clrec_tf.lab.simulator.oracle_metrics import Judge
+from clrec_tf.lab.simulator.simulated_logs import Truth
 
 RELEVANCE = np.array([[.1, .2, .1], [.6, .1, .3]])
 

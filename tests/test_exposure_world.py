@@ -5,31 +5,31 @@ import pytest
 from clrec_tf.lab.proof import exposure_simulator
 from clrec_tf.lab.proof.exposure_simulator import WorldSettings
 from clrec_tf.lab.proof import measures
-from clrec_tf.lab.proof import table
+from clrec_tf.lab.proof import optima
 
 # Closed-form targets, computed apart: world -> scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
 # printed there. One figure is off by its last digit: CLRec's pop-AUC in the first world is .64649, printed .647.
 KNOWN_TABLE = {
     "pop": {
-        table.IPW: (0, .192, .186, 261, .624), table.IMPRESSIONS: (0, .192, .186, 261, .624),
-        table.MLE: (.856, .085, .582, 72, .545), table.CLREC: (.082, .157, .149, 399, .646),
-        table.MULTI: (.103, .157, .149, 399, .646), table.BETA75: (.081, .160, .305, 347, .618)},
+        optima.IPW: (0, .192, .186, 261, .624), optima.IMPRESSIONS: (0, .192, .186, 261, .624),
+        optima.MLE: (.856, .085, .582, 72, .545), optima.CLREC: (.082, .157, .149, 399, .646),
+        optima.MULTI: (.103, .157, .149, 399, .646), optima.BETA75: (.081, .160, .305, 347, .618)},
     "pop σ=.7": {
-        table.MLE: (.805, .108, .576, 72, .538), table.CLREC: (.226, .124, .126, 368, .638),
-        table.BETA75: (.161, .161, .315, 333, .610)},
+        optima.MLE: (.805, .108, .576, 72, .538), optima.CLREC: (.226, .124, .126, 368, .638),
+        optima.BETA75: (.161, .161, .315, 333, .610)},
     "intent τ=3": {
-        table.MLE: (1.660, .084, .716, 180, .768), table.CLREC: (.941, .090, .407, 399, .855),
-        table.MULTI: (.341, .090, .407, 399, .855)},
+        optima.MLE: (1.660, .084, .716, 180, .768), optima.CLREC: (.941, .090, .407, 399, .855),
+        optima.MULTI: (.341, .090, .407, 399, .855)},
     "intent τ=2 σ=.7": {
-        table.MLE: (1.210, .166, .708, 174, .743), table.CLREC: (.657, .140, .341, 389, .836),
-        table.MULTI: (.267, .140, .341, 389, .836), table.BETA50: (.652, .176, .645, 255, .822)},
+        optima.MLE: (1.210, .166, .708, 174, .743), optima.CLREC: (.657, .140, .341, 389, .836),
+        optima.MULTI: (.267, .140, .341, 389, .836), optima.BETA50: (.652, .176, .645, 255, .822)},
 }
 
 
 @pytest.mark.parametrize("name", KNOWN_TABLE)
 def test_figures_of_the_specification(name):
-    world = exposure_simulator.generate(table.world_settings(name, 0))
-    models = table.scorers(world)
+    world = exposure_simulator.generate(optima.world_settings(name, 0))
+    models = optima.scorers(world)
     for loss, (kl, oracle, biased, diversity, auc) in KNOWN_TABLE[name].items():
         found = measures.measure(world, models[loss])
         assert found["diversity"] == diversity, loss

@@ -27,7 +27,7 @@ from clrec_tf.retrieval.index import save_index
 from clrec_tf.retrieval.index import ScannIndex
 from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.training.checkpoints import find_checkpoint
-from clrec_tf.training.cluster.runtime import ClusterRuntime
+from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
 from tests import exported
 from tests import small_run
 

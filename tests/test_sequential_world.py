@@ -18,8 +18,8 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf import exposure_world
-from clrec_tf.lab.simulator import logs
 from clrec_tf.lab.simulator import sequential
+from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.lab.simulator import visits as visits_lib
 from clrec_tf.preparation.synthetic_log import switch_probability
 from clrec_tf import prepare
@@ -276,7 +276,7 @@ def test_contexts_are_kept_apart():
 def test_logs_follow_the_truth(small):
     """From the files, in each of the 16 contexts: clicks ~ q·c/r, the others ~ q·(1−c)/(1−r), lengths ~ r = Σ q·c."""
     impressions, clicks, _ = frames(small)
-    truth = logs.load_truth(small)
+    truth = simulated_logs.load_truth(small)
     context = truth.contexts_at(clicks["user_id"].to_numpy(), clicks["timestamp"].to_numpy())
     number = {item: n for n, item in enumerate(truth.item_ids)}
     item = np.array([number[name] for name in clicks["item_id"]])
@@ -336,7 +336,7 @@ def test_forms_and_clicks_among_impressions(small):
     assert clicks.equals(impressions.filter(pl.col("clicked") == 1).drop("clicked"))
     assert items["item_id"].to_list() == [f"i{n:06d}" for n in range(1, 65)]
     assert items["gender"].unique().sort().to_list() == ["any", "men", "women"]
-    truth = logs.load_truth(small)
+    truth = simulated_logs.load_truth(small)
     assert truth.item_ids.tolist() == items["item_id"].to_list()
     assert [f"c{intent + 1}" for intent in truth.item_intent] == items["category"].str.split(".").list.first().to_list()
     sellers = sequential.generate(ExposureWorldConfig(**SMALL), 0).catalogue.seller
@@ -352,7 +352,7 @@ def test_facts(small):
     """world.json against the files."""
     impressions, clicks, items = frames(small)
     facts = json.loads(pathlib.Path(small, "world.json").read_text(encoding="utf-8"))
-    truth = logs.load_truth(small)
+    truth = simulated_logs.load_truth(small)
     assert facts["clicks"] == len(clicks) and facts["impressions"] == len(impressions)
     assert facts["settings"]["exposure_policy"] == "personal" and facts["users"] == len(truth.user_type) == 400
     assert facts["impressions_per_click"] == pytest.approx(len(impressions) / len(clicks), abs=1e-3)
@@ -374,7 +374,7 @@ def test_facts(small):
 def test_truth_knows_the_context_of_every_click(small):
     """Against the world drawn again: type by user, intent by visit."""
     world = sequential.generate(ExposureWorldConfig(**SMALL), 0)
-    truth = logs.load_truth(small)
+    truth = simulated_logs.load_truth(small)
     rows = np.random.default_rng(0).permutation(len(truth.click_user))[:300]
     context = truth.contexts_at(truth.click_user[rows], truth.click_timestamp[rows])
     for user, second, found in zip(truth.click_user[rows], truth.click_timestamp[rows], context):
@@ -391,7 +391,7 @@ def test_truth_knows_the_context_of_every_click(small):
 
 def test_contexts_at_the_ends_of_the_log(small):
     """The last second of one user and the first of the next, and a single click in all."""
-    truth = logs.load_truth(small)
+    truth = simulated_logs.load_truth(small)
     few = dataclasses.replace(truth, click_user=np.array([1, 1, 2, 3]), click_timestamp=np.array([100, 109, 100, 105]),
                               click_context=np.array([5, 6, 7, 8]))
     assert few.contexts_at([3, 2, 1, 1], [105, 100, 109, 100]).tolist() == [8, 7, 6, 5]
@@ -403,12 +403,12 @@ def test_contexts_at_the_ends_of_the_log(small):
 
 
 def test_oracle_and_click_distribution(small):
-    truth = logs.load_truth(small)
+    truth = simulated_logs.load_truth(small)
     context = np.array([3, 3, 15])
     for row, x in enumerate(context):
         c, q = truth.relevance[x], truth.exposure[x]
-        np.testing.assert_allclose(logs.oracle_distribution(truth, context)[row], c / sum(c), rtol=1e-12)
-        np.testing.assert_allclose(logs.click_distribution(truth, context)[row], q * c / sum(q * c), rtol=1e-12)
+        np.testing.assert_allclose(simulated_logs.oracle_distribution(truth, context)[row], c / sum(c), rtol=1e-12)
+        np.testing.assert_allclose(simulated_logs.click_distribution(truth, context)[row], q * c / sum(q * c), rtol=1e-12)
 
 
 def test_equal_seeds_equal_bytes(tmp_path):
@@ -428,7 +428,7 @@ def test_prepare_reads_the_log(tmp_path, split):
         prepare=PrepareConfig(input=f"{folder}/clicks.csv", item_features=f"{folder}/items.tsv",
                               feature_columns=("category", "seller", "gender"), min_train_length=2, **split)))
     assert [feature.name for feature in schema.features] == ["category", "seller", "gender"]
-    clicks, truth = frames(folder)[1], logs.load_truth(folder)
+    clicks, truth = frames(folder)[1], simulated_logs.load_truth(folder)
     users = clicks["user_id"].unique().sort().to_numpy()
     for record in read_split(str(tmp_path / "data"), "test"):
         targets = np.array(record["timestamp"][-record["target_count"][0]:])
@@ -519,18 +519,18 @@ def test_damaged_truth(small, tmp_path, name, change, message):
     with np.load(os.path.join(small, "truth.npz")) as arrays:
         np.savez(tmp_path / "truth.npz", **damaged(arrays, name, change))
     with pytest.raises(DataError, match=message):
-        logs.load_truth(str(tmp_path))
+        simulated_logs.load_truth(str(tmp_path))
 
 
 def test_missing_or_cut_truth(small, tmp_path):
     with pytest.raises(DataError, match="truth.npz does not exist.*clrec_tf.exposure_world"):
-        logs.load_truth(str(tmp_path))
+        simulated_logs.load_truth(str(tmp_path))
     with open(os.path.join(small, "truth.npz"), "rb") as file:
         content = file.read()
     for wrong in (b"", content[:1000], content[:-1000], content[:9000] + b"damage" + content[9006:]):
         (tmp_path / "truth.npz").write_bytes(wrong)
         with pytest.raises(DataError, match="damaged or of another version"):
-            logs.load_truth(str(tmp_path))
+            simulated_logs.load_truth(str(tmp_path))
     np.savez(tmp_path / "truth.npz", relevance=np.zeros(3))
     with pytest.raises(DataError, match="damaged or of another version"):
-        logs.load_truth(str(tmp_path))
+        simulated_logs.load_truth(str(tmp_path))

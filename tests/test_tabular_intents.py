@@ -3,10 +3,10 @@ the method."""
 import numpy as np
 import pytest
 
-from clrec_tf.lab.proof import checks
 from clrec_tf.lab.proof import exposure_simulator
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import stochastic
+from clrec_tf.lab.proof import table_checks
 from clrec_tf.lab.proof import tabular_intents
 from clrec_tf.lab.proof import tabular_losses
 import tensorflow as tf
@@ -35,7 +35,7 @@ def test_favourite_intents_by_hand():
 
 def test_target_is_stationary_and_far_from_a_single_queues():
     """Otherwise one queue that pretends to be many would pass."""
-    assert checks.multi_queue_gradient(MULTI.target, WORLD) < checks.EXACT
+    assert table_checks.multi_queue_gradient(MULTI.target, WORLD) < table_checks.EXACT
     assert measures.divergence(MULTI.target, CASES["click queue"].target) > stochastic.MISSED
     assert BY_CONTEXT.target is MULTI.target and BY_CONTEXT.defect and not MULTI.defect
 

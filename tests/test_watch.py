@@ -8,7 +8,7 @@ import pytest
 SCRIPT = """
 import re, signal, sys, threading, time
 import clrec_tf
-from clrec_tf.training.cluster.roles import watch
+from clrec_tf.training.cluster import watch
 watch.LATER_S = 1.0
 one = watch.Watch(0, 1.0)
 {before}

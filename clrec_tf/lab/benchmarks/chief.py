@@ -40,9 +40,9 @@ class Session:
         self._roles = {f"{role} {index}": _start(role, index, addresses, config)
                        for role in ("worker", "ps") for index in range(len(addresses[role]))}
         # pylint: disable=import-outside-toplevel
-        from clrec_tf.lab.benchmarks.children import quiet_about_functions
+        from clrec_tf.lab.children import quiet_about_functions
+        from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
         from clrec_tf.training.cluster.roles import Task
-        from clrec_tf.training.cluster.runtime import ClusterRuntime
         quiet_about_functions()
         try:
             self.runtime = ClusterRuntime(Task("chief", 0, addresses), self.config)

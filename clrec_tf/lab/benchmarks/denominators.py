@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.children import peak_memory_bytes
-from clrec_tf.lab.benchmarks.children import resident_memory_bytes
 from clrec_tf.lab.benchmarks import timing
+from clrec_tf.lab.children import peak_memory_bytes
+from clrec_tf.lab.children import resident_memory_bytes
 from clrec_tf.losses import multi_vector as losses
 
 SEED = 3

@@ -8,7 +8,6 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.children import in_child
 from clrec_tf.lab.benchmarks.counts import bare_step
 from clrec_tf.lab.benchmarks.counts import distinct_ids
 from clrec_tf.lab.benchmarks import queue_steps
@@ -18,6 +17,7 @@ from clrec_tf.lab.benchmarks.workload import in_turn
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
+from clrec_tf.lab.children import in_child
 
 KINDS = {"clrec": "cached", "sampled_softmax": SAMPLED_SOFTMAX}
 # Items, and whether candidates are encoded with their features; histories always are. `ids`: items have none.

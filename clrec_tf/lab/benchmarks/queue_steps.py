@@ -6,7 +6,6 @@ from absl import logging
 
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.children import in_child
 from clrec_tf.lab.benchmarks.counts import bare_step
 from clrec_tf.lab.benchmarks.counts import encoded_items
 from clrec_tf.lab.benchmarks import timing
@@ -14,6 +13,7 @@ from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import in_turn
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import Trainer
+from clrec_tf.lab.children import in_child
 
 VARIANTS = ("in_batch", "raw", "cached")
 COSTLY_HIDDEN = 512

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.children import cpu_seconds
 from clrec_tf.lab.benchmarks.counts import distinct_ids
 from clrec_tf.lab.benchmarks.drawn_feed import CountedFeed
 from clrec_tf.lab.benchmarks.drawn_feed import DrawnFeed
@@ -19,6 +18,7 @@ from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import Trainer
+from clrec_tf.lab.children import cpu_seconds
 from clrec_tf.training.dispatch import Dispatcher
 from clrec_tf.training.step import TrainCall
 

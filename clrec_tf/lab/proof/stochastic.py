@@ -5,13 +5,13 @@ import time
 from absl import logging
 import numpy as np
 
-from clrec_tf.lab.proof.checks import Check
-from clrec_tf.lab.proof.checks import SLIGHTLY
+from clrec_tf.lab.checks import Check
 from clrec_tf.lab.proof.exposure_simulator import generate
 from clrec_tf.lab.proof.exposure_simulator import impression_log
 from clrec_tf.lab.proof.exposure_simulator import tabular_world
 from clrec_tf.lab.proof import measures
-from clrec_tf.lab.proof import table
+from clrec_tf.lab.proof import optima
+from clrec_tf.lab.proof.table_checks import SLIGHTLY
 from clrec_tf.lab.proof.tabular import STEPS
 from clrec_tf.lab.proof.tabular_losses import Case
 from clrec_tf.lab.proof.tabular_losses import cases
@@ -57,7 +57,7 @@ def queues_compared(seed: int) -> tuple[list[dict], list[Check]]:
     """The click queue and the multi-queue trained in small worlds of known verdict: (rows; checks between them)."""
     rows, distance = [], {}
     for name in (BY_POPULARITY, BY_INTENT):
-        world = generate(dataclasses.replace(table.world_settings(name, seed), **SMALL))
+        world = generate(dataclasses.replace(optima.world_settings(name, seed), **SMALL))
         # `TableTrainer` visits all contexts equally often.
         world = dataclasses.replace(world, context_share=np.full(len(world.exposure), 1 / len(world.exposure)))
         for case in queue_cases(world):
@@ -73,7 +73,7 @@ def queues_compared(seed: int) -> tuple[list[dict], list[Check]]:
 
 def logged_weights(seed: int) -> Check:
     """IPW's effective sample size on the clicks of a generated impression log, beside the exact one."""
-    world = generate(table.world_settings(BY_INTENT, seed))
+    world = generate(optima.world_settings(BY_INTENT, seed))
     context, item, clicked = impression_log(world, IMPRESSIONS, seed)
     weights = ipw.inverse_propensity_weights(world.exposure[context, item][clicked], float("inf"))
     share = float(ipw.effective_sample_size(weights)) / int(clicked.sum())

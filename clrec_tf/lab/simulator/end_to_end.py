@@ -17,10 +17,10 @@ from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.report import evaluate_scorer
 from clrec_tf.evaluation.report import MOST_POPULAR
 from clrec_tf.exposure_world import write_world
-from clrec_tf.lab.benchmarks.children import in_child
-from clrec_tf.lab.proof.checks import Check
-from clrec_tf.lab.simulator import logs
+from clrec_tf.lab.checks import Check
+from clrec_tf.lab.children import in_child
 from clrec_tf.lab.simulator.oracle_metrics import Judge
+from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.prepare import prepare
@@ -111,9 +111,9 @@ def prepared(config: Config, folder: str) -> Config:
     if not os.path.exists(folder):
         write_world(config)
     config = replaced(config, prepare=dict(
-        format="columns", input=os.path.join(folder, logs.CLICKS_FILE),
-        impressions=os.path.join(folder, logs.IMPRESSIONS_FILE),
-        item_features=os.path.join(folder, logs.ITEMS_FILE), feature_columns=("category", "seller", "gender")))
+        format="columns", input=os.path.join(folder, simulated_logs.CLICKS_FILE),
+        impressions=os.path.join(folder, simulated_logs.IMPRESSIONS_FILE),
+        item_features=os.path.join(folder, simulated_logs.ITEMS_FILE), feature_columns=("category", "seller", "gender")))
     prepare(config)
     return config
 
@@ -141,7 +141,7 @@ def against_truth(config: Config) -> dict[str, dict]:
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     users = read_evaluation_set(data_dir, "test", trained.schema, trained.manifest, config.evaluate.max_users,
                                 config.paths.seed)
-    judge = Judge(logs.load_truth(config.exposure_world.world_dir), users, catalogue.original_ids)
+    judge = Judge(simulated_logs.load_truth(config.exposure_world.world_dir), users, catalogue.original_ids)
     encoder = Encoder(trained.model, trained.model_config.max_history)
     cosines = protocols.vector_scorer(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows))
     scorers = dict(model=cosines, oracle=judge.oracle_scorer(),

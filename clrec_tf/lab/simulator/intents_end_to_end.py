@@ -7,7 +7,7 @@ import dataclasses
 
 from clrec_tf.config import Config
 from clrec_tf.config import require
-from clrec_tf.lab.proof.checks import Check
+from clrec_tf.lab.checks import Check
 from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator.visits import INTENTS
 from clrec_tf.preparation.synthetic_log import CATEGORIES

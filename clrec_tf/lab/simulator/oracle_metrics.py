@@ -8,7 +8,7 @@ import numpy as np
 
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.protocols import ScoreChunk
-from clrec_tf.lab.simulator import logs
+from clrec_tf.lab.simulator import simulated_logs
 
 CHUNK = 512
 
@@ -25,7 +25,7 @@ class Judge:
       DataError: the users are not of this world.
     """
 
-    def __init__(self, truth: logs.Truth, users: EvaluationSet, original_ids: np.ndarray):
+    def __init__(self, truth: simulated_logs.Truth, users: EvaluationSet, original_ids: np.ndarray):
         world_users = np.unique(truth.click_user)[users.user_ids]
         self.contexts = truth.contexts_at(world_users, users.request_times)
         self._columns = np.searchsorted(truth.item_ids, original_ids.astype(str))
@@ -67,4 +67,4 @@ class Judge:
     def _chunks(self) -> Iterator[tuple[int, np.ndarray]]:
         """(first user, o [n, items of the world]) of all users."""
         for start in range(0, len(self.contexts), CHUNK):
-            yield start, logs.oracle_distribution(self._truth, self.contexts[start:start + CHUNK])
+            yield start, simulated_logs.oracle_distribution(self._truth, self.contexts[start:start + CHUNK])

@@ -14,7 +14,7 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import save_json
 from clrec_tf.evaluation.metrics import hit_rate
 from clrec_tf.evaluation import protocols
-from clrec_tf.lab.proof.checks import Check
+from clrec_tf.lab.checks import Check
 from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator import intents_end_to_end
 from clrec_tf.lab.simulator.visits import INTENTS

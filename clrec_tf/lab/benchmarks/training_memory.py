@@ -4,12 +4,12 @@ import dataclasses
 from absl import logging
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.children import in_child
-from clrec_tf.lab.benchmarks.children import peak_memory_bytes
 from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import in_turn
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import Trainer
+from clrec_tf.lab.children import in_child
+from clrec_tf.lab.children import peak_memory_bytes
 
 CATALOGUES = (1_000, 1_000_000, 10_000_000)  # the first shows what TensorFlow and the program take alone
 TABLES = 3  # the table and Adam's two slots

@@ -7,10 +7,11 @@ import dataclasses
 
 import numpy as np
 
+from clrec_tf.lab.checks import Check
 from clrec_tf.lab.proof import closed_forms
 from clrec_tf.lab.proof.exposure_simulator import normalized
 from clrec_tf.lab.proof import measures
-from clrec_tf.lab.proof import table
+from clrec_tf.lab.proof import optima
 
 EXACT = 1e-9  # what rounding may leave of an equality; nats where it is a divergence
 SPEC_SEED = 0
@@ -18,21 +19,7 @@ DIALLED = (0.25, 0.5, 1.0)  # popularities at serving
 SLIGHTLY = 0.05  # nats
 
 
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """A statement `value relation bound` that must hold; relation is "<" or ">"."""
-    name: str
-    value: float
-    relation: str
-    bound: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether it holds; NaN never does."""
-        return bool(self.value < self.bound if self.relation == "<" else self.value > self.bound)
-
-
-def all_checks(evaluated: list[table.Evaluated]) -> list[Check]:
+def all_checks(evaluated: list[optima.Evaluated]) -> list[Check]:
     """The checks of every world, named after it."""
     found = []
     for each in evaluated:
@@ -46,39 +33,39 @@ def equalities(each):
     """Forms of one optimum that must agree."""
     p, popularity, models = each.world.clicks, each.world.click_popularity, each.models
     by_noise = closed_forms.negative_sampling(p, normalized(popularity ** 0.75))
-    rebiased = closed_forms.rebiased(models[table.CLREC], popularity)
-    yield Check("IPW learns the oracle, KL", each.measured[table.IPW]["kl"], "<", EXACT)
+    rebiased = closed_forms.rebiased(models[optima.CLREC], popularity)
+    yield Check("IPW learns the oracle, KL", each.measured[optima.IPW]["kl"], "<", EXACT)
     yield Check("negative sampling from p_d^.75 is β=.75, KL",
-                measures.divergence(models[table.BETA75], by_noise), "<", EXACT)
+                measures.divergence(models[optima.BETA75], by_noise), "<", EXACT)
     yield Check("BCE with uniform negatives is softmax, KL",
                 measures.divergence(p, closed_forms.uniform_bce(p)), "<", EXACT)
     yield Check("CLRec + log p_d ranks as softmax, contexts that differ",
                 float(np.any(ranking(rebiased) != ranking(p), axis=1).sum()), "<", 1)
     for alpha in DIALLED:
-        turned = closed_forms.dialled(models[table.CLREC], popularity, alpha)
+        turned = closed_forms.dialled(models[optima.CLREC], popularity, alpha)
         trained = closed_forms.debiased(p, popularity, 1 - alpha)
         yield Check(f"CLRec served at popularity {alpha} is β={1 - alpha} trained, KL",
                     measures.divergence(trained, turned), "<", EXACT)
         yield Check(f"CLRec served at popularity {alpha} ranks as β={1 - alpha} trained, contexts that differ",
                     float(np.any(ranking(turned) != ranking(trained), axis=1).sum()), "<", 1)
     yield Check("the impression queue served at popularity 1 is softmax, KL", measures.divergence(
-        p, closed_forms.dialled(models[table.IMPRESSIONS], each.world.mean_exposure, 1.0)), "<", EXACT)
+        p, closed_forms.dialled(models[optima.IMPRESSIONS], each.world.mean_exposure, 1.0)), "<", EXACT)
     yield Check("Multi-CLRec's objective is stationary, largest gradient",
-                multi_queue_gradient(models[table.MULTI], each.world), "<", EXACT)
+                multi_queue_gradient(models[optima.MULTI], each.world), "<", EXACT)
 
 
 def biases(each):
     """What exposure does to a softmax over clicks, and the measures that reward it."""
     # Where exposure is personal, even the oracle's lists may hold fewer distinct items.
-    apart, spared = ((table.IPW, table.CLIPPED), " but for IPW") if each.settings.policy == "personal" else ((), "")
-    recall, diversity = each.column("biased_recall", table.MLE), each.column("diversity", table.MLE, *apart)
+    apart, spared = ((optima.IPW, optima.CLIPPED), " but for IPW") if each.settings.policy == "personal" else ((), "")
+    recall, diversity = each.column("biased_recall", optima.MLE), each.column("diversity", optima.MLE, *apart)
     measured = each.measured
     yield Check("softmax has the highest biased recall, lead over the next",
-                measured[table.MLE]["biased_recall"] - max(recall.values()), ">", 0)
+                measured[optima.MLE]["biased_recall"] - max(recall.values()), ">", 0)
     yield Check(f"softmax has the lowest diversity{spared}, items to the next",
-                min(diversity.values()) - measured[table.MLE]["diversity"], ">", 0)
+                min(diversity.values()) - measured[optima.MLE]["diversity"], ">", 0)
     yield Check("CLRec's pop-AUC exceeds the oracle's (a trap of the metric)",
-                measured[table.CLREC]["pop_auc"] - measured[table.IPW]["pop_auc"], ">", 0)
+                measured[optima.CLREC]["pop_auc"] - measured[optima.IPW]["pop_auc"], ">", 0)
 
 
 def corrections(each):
@@ -86,19 +73,19 @@ def corrections(each):
     kl, recall = each.column("kl"), each.column("oracle_recall")
     if each.settings.policy in ("intent", "personal"):
         yield Check("Multi-CLRec is nearer to the oracle than CLRec, KL over KL",
-                    kl[table.MULTI] / kl[table.CLREC], "<", 1)
+                    kl[optima.MULTI] / kl[optima.CLREC], "<", 1)
         return
     if each.settings.policy == "pop":
-        yield Check("Multi-CLRec is farther from the oracle than CLRec, KL", kl[table.MULTI] - kl[table.CLREC], ">", 0)
-        yield Check("but slightly", kl[table.MULTI] - kl[table.CLREC], "<", SLIGHTLY)
-    yield Check("the impression queue learns the oracle, KL", kl[table.IMPRESSIONS], "<", EXACT)
+        yield Check("Multi-CLRec is farther from the oracle than CLRec, KL", kl[optima.MULTI] - kl[optima.CLREC], ">", 0)
+        yield Check("but slightly", kl[optima.MULTI] - kl[optima.CLREC], "<", SLIGHTLY)
+    yield Check("the impression queue learns the oracle, KL", kl[optima.IMPRESSIONS], "<", EXACT)
     yield Check("the impression queue's oracle recall over the better of softmax and CLRec",
-                recall[table.IMPRESSIONS] - max(recall[table.MLE], recall[table.CLREC]), ">", 0)
+                recall[optima.IMPRESSIONS] - max(recall[optima.MLE], recall[optima.CLREC]), ">", 0)
 
 
 def _pop(each):
     kl = each.column("kl")
-    yield Check("softmax's KL over CLRec's", kl[table.MLE] / kl[table.CLREC], ">", 5)
+    yield Check("softmax's KL over CLRec's", kl[optima.MLE] / kl[optima.CLREC], ">", 5)
 
 
 def _strong_quality(each):
@@ -108,7 +95,7 @@ def _strong_quality(each):
 
 def _intent_and_quality(each):
     recall = each.column("oracle_recall")
-    yield Check("CLRec loses to β=.5 on oracle recall, by", recall[table.BETA50] - recall[table.CLREC], ">", 0)
+    yield Check("CLRec loses to β=.5 on oracle recall, by", recall[optima.BETA50] - recall[optima.CLREC], ">", 0)
     if each.settings.seed == SPEC_SEED:
         yield Check("seed 0, CLRec loses to softmax on oracle recall, by", _lost(each), ">", 0)
 
@@ -117,7 +104,7 @@ def _strong_intent(each):
     """The variance of IPW, and what clipping it costs."""
     p, share = each.world.clicks, each.world.context_share
     weights = closed_forms.relative_weights(p, each.world.exposure)
-    effective, clipped = measures.effective_share(weights, share[:, None] * p), each.measured[table.CLIPPED]["kl"]
+    effective, clipped = measures.effective_share(weights, share[:, None] * p), each.measured[optima.CLIPPED]["kl"]
     yield Check("effective sample size of IPW over N", effective, "<", 0.15)
     yield Check("clipping IPW at 10 times the mean raises KL from 0 to", clipped, ">", 0.01)
     if each.settings.seed == SPEC_SEED:
@@ -131,7 +118,7 @@ OF_ONE_WORLD = {"pop": _pop, "quality σ=1.4": _strong_quality, "intent τ=2 σ=
 
 def _lost(each):
     recall = each.column("oracle_recall")
-    return recall[table.MLE] - recall[table.CLREC]
+    return recall[optima.MLE] - recall[optima.CLREC]
 
 
 def ranking(scores: np.ndarray) -> np.ndarray:

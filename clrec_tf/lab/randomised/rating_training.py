@@ -16,7 +16,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import metrics
-from clrec_tf.lab.randomised import losses
+from clrec_tf.lab.randomised import compared_losses
 from clrec_tf.lab.randomised.ratings import RatingData
 from clrec_tf.models.build import build_model
 from clrec_tf.training.optimizers import build_optimizer
@@ -108,7 +108,7 @@ class Training:
       config: of model, loss and training; positions and time are off, and T is that of the clicks.
       data: what was rated.
       clicks: trained on.
-      loss: of ``losses.LOSSES``.
+      loss: of ``compared_losses.LOSSES``.
       seed: of initial values, order, samples.
       epochs: in all, where a cosine schedule ends.
     """
@@ -125,7 +125,7 @@ class Training:
         optimizer = build_optimizer(config.train, epochs * self._steps)
         optimizer.build(self.model.trainable_variables)
         runtime = LocalRuntime()
-        objective = losses.build(
+        objective = compared_losses.build(
             loss, config, exposures_of(data, examples), self.model, seed, runtime.local_variable)
         self._iterator = iter(batches(examples, config.train.batch_size, epochs, seed))
         if settings.prefill_queue and "queue" in objective.states:
@@ -163,10 +163,10 @@ class Training:
         return np.einsum("nd,nd->n", of_users[users].astype(np.float64), of_items[items].astype(np.float64))
 
 
-def exposures_of(data: RatingData, examples: dict) -> losses.Exposures:
+def exposures_of(data: RatingData, examples: dict) -> compared_losses.Exposures:
     """What the losses know beyond examples."""
-    q = None if data.propensities is None else losses.chances(data.propensities)
-    return losses.Exposures(
+    q = None if data.propensities is None else compared_losses.chances(data.propensities)
+    return compared_losses.Exposures(
         examples["target"][:, 0], examples["user_id"], data.selected.items + 1, data.num_items, q)
 
 
@@ -224,7 +224,7 @@ def choose_epochs(config: Config, data: RatingData, clicks: Clicks, seeds) -> tu
         if not len(held.users):
             raise DataError(f"{given}: no user of --selected_ratings has three clicks, of which one could be held out: "
                             "leave it empty and give --epochs")
-        training = Training(config, data, kept, losses.MLE, seed, tried[-1])
+        training = Training(config, data, kept, compared_losses.MLE, seed, tried[-1])
         for number, (before, after) in enumerate(zip([0, *tried], tried)):
             training.run(after - before)
             found[place, number] = mean_reciprocal_rank(training, kept, held)

@@ -8,10 +8,10 @@ from absl import logging
 
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.children import in_child
 from clrec_tf.lab.benchmarks import denominators
 from clrec_tf.lab.benchmarks import intent_steps
 from clrec_tf.lab.benchmarks.queue_steps import histories
+from clrec_tf.lab.children import in_child
 
 INTENTS = (16, 64)  # public data and production (paper)
 DIM = 128

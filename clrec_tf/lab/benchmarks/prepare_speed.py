@@ -10,9 +10,9 @@ import polars as pl
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
-from clrec_tf.lab.benchmarks.children import cpu_seconds
-from clrec_tf.lab.benchmarks.children import in_child
-from clrec_tf.lab.benchmarks.children import peak_memory_bytes
+from clrec_tf.lab.children import cpu_seconds
+from clrec_tf.lab.children import in_child
+from clrec_tf.lab.children import peak_memory_bytes
 from clrec_tf.prepare import prepare
 
 CLICKS_PER_USER, USERS_PER_ITEM = 40, 2

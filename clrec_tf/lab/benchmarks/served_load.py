@@ -15,7 +15,6 @@ from typing import Callable
 from absl import logging
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.children import in_child
 from clrec_tf.lab.benchmarks import open_loop
 from clrec_tf.lab.benchmarks.serve_child import cpu_seconds
 from clrec_tf.lab.benchmarks.serve_child import Memory
@@ -29,6 +28,7 @@ from clrec_tf.lab.benchmarks.served_bundles import published
 from clrec_tf.lab.benchmarks.served_bundles import STEPS
 from clrec_tf.lab.benchmarks.served_catalogue import ASKING
 from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
+from clrec_tf.lab.children import in_child
 from clrec_tf.system import atomic
 
 K, USERS = 200, 2000  # items asked for, which the recall is measured for too; different users, who ask in turn
