@@ -106,16 +106,9 @@ def run_stage(stage: str, config: Config) -> int:
 def train(config: Config) -> int:
     """The stage train, on this machine or from the chief of a cluster; returns the exit code."""
     # pylint: disable=import-outside-toplevel
-    from clrec_tf.training.cluster import roles
-    from clrec_tf.training.loop import train as train_loop
-    from clrec_tf.training.threads import set_threads
-    set_threads(config.train)
-    task = roles.task_from_environment()
-    if task is None:
-        from clrec_tf.training.runtime import LocalRuntime
-        return train_loop(config, LocalRuntime())
-    from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
-    return train_loop(config, ClusterRuntime(task, config))
+    from clrec_tf.training.choose_runtime import choose_runtime
+    from clrec_tf.training import loop
+    return loop.train(config, choose_runtime(config))
 
 
 def main(config: Config) -> int:

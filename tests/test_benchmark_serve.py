@@ -14,11 +14,11 @@ from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import serve_child
 from clrec_tf.lab.benchmarks.served_bundles import FACTS_FILE
 from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
 from clrec_tf.lab.benchmarks.served_catalogue import SHARES
 from clrec_tf.lab.benchmarks import served_load
-from clrec_tf.lab.benchmarks import serve_child
 
 WORLD = ServedWorld(3000, 16)
 CONFIG = Config(benchmark=BenchmarkConfig(suite=("serve",), rounds=1, benchmark_items=2000, serve_seconds=1.0))

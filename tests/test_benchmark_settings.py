@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from clrec_tf import benchmark
 from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import queue_steps
+from clrec_tf.lab.benchmarks import suites
 from tests.test_benchmarks import SMALL
 
 
@@ -36,10 +36,10 @@ def test_a_growth_is_named_after_the_sizes_measured(items, queue, names):
 
 @pytest.mark.parametrize("rounds, warned", [(1, True), (2, True), (3, False)])
 def test_few_rounds_are_noise_and_it_is_said(monkeypatch, caplog, rounds, warned):
-    monkeypatch.setitem(benchmark.SUITES, "memory", lambda config: dict(ratios={}))
+    monkeypatch.setitem(suites.SUITES, "memory", lambda config: dict(ratios={}))
     few = dataclasses.replace(SMALL.benchmark, suite=("memory",), rounds=rounds)
     with caplog.at_level("WARNING"):
-        benchmark.benchmark(dataclasses.replace(SMALL, benchmark=few))
+        suites.run_suites(dataclasses.replace(SMALL, benchmark=few))
     assert (f"--rounds={rounds}: medians of so few rounds are noise" in caplog.text) == warned
 
 
@@ -51,15 +51,15 @@ def test_few_rounds_are_noise_and_it_is_said(monkeypatch, caplog, rounds, warned
     (dict(json="/"), "--json=/ is a folder")])
 def test_settings_that_measure_nothing(changes, words):
     with pytest.raises(UserError, match=words):
-        benchmark.benchmark(dataclasses.replace(SMALL, benchmark=dataclasses.replace(SMALL.benchmark, **changes)))
+        suites.run_suites(dataclasses.replace(SMALL, benchmark=dataclasses.replace(SMALL.benchmark, **changes)))
 
 
 def test_sizes_between_which_nothing_grows():
     with pytest.raises(UserError, match="--queue_size=70000"):
-        benchmark.benchmark(dataclasses.replace(SMALL, model=ModelConfig(queue_size=70_000)))
+        suites.run_suites(dataclasses.replace(SMALL, model=ModelConfig(queue_size=70_000)))
     few = dataclasses.replace(SMALL.benchmark, benchmark_items=1000)
     with pytest.raises(UserError, match="--benchmark_items=1000: .* 500 items"):
-        benchmark.benchmark(dataclasses.replace(SMALL, benchmark=few, model=ModelConfig(), train=TrainConfig()))
+        suites.run_suites(dataclasses.replace(SMALL, benchmark=few, model=ModelConfig(), train=TrainConfig()))
 
 
 def test_a_number_of_items_that_works_is_named(monkeypatch):

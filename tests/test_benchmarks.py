@@ -17,6 +17,7 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import bare_ops
 from clrec_tf.lab.benchmarks import counts
+from clrec_tf.lab.benchmarks import suites
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks import training_memory
 from clrec_tf.lab.benchmarks.workload import draw_batches
@@ -196,7 +197,7 @@ def test_training_suite_in_small(tmp_path, data_dir):
 
 @pytest.mark.slow
 def test_losses_suite_in_small():
-    found = benchmark.benchmark(with_suites("losses"))
+    found = suites.run_suites(with_suites("losses"))
     assert set(found["ratios"]) == {f"clrec_vs_sampled_softmax_{name}_T2{of}" for name in (
         "with_features", "without_features") for of in ("", "_of_bound")}
     cases = {case["name"]: case for case in found["losses"]["cases"]}
@@ -211,7 +212,7 @@ def test_losses_suite_in_small():
 
 
 def test_input_and_tfrs_suites_in_small(data_dir):
-    found = benchmark.benchmark(with_suites("input", "tfrs", data_dir=data_dir))
+    found = suites.run_suites(with_suites("input", "tfrs", data_dir=data_dir))
     assert set(found["ratios"]) == {
         "input_vs_training", "training_from_files_vs_memory", "ours_vs_tfrs_mean50", "ours_vs_tfrs_mean50_lean",
         "ours_in_batch_vs_tfrs_mean50", "ours_in_batch_vs_tfrs_mean50_lean"}

@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
 
-from clrec_tf import benchmark
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
@@ -20,6 +19,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import suites
 from clrec_tf import prepare
 
 from tests import prepared_data
@@ -213,6 +213,6 @@ def test_command_exits_with_a_message_and_no_traceback(tmp_path):
 
 
 def test_benchmark_measures_a_run():
-    found = benchmark.benchmark(Config(benchmark=BenchmarkConfig(suite=("prepare",), events=2000)))["prepare"]
+    found = suites.run_suites(Config(benchmark=BenchmarkConfig(suite=("prepare",), events=2000)))["prepare"]
     assert found["events"] == 2000 and 1 <= found["users"] <= 50 and found["seconds"] > 0
     assert found["peak_memory_bytes"] > 50_000_000 and found["data_bytes"] > 0

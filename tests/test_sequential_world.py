@@ -17,8 +17,8 @@ from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf import exposure_world
 from clrec_tf.lab.simulator import sequential
+from clrec_tf.lab.simulator.simulated_folder import write_simulation
 from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.lab.simulator import visits as visits_lib
 from clrec_tf.preparation.synthetic_log import switch_probability
@@ -35,7 +35,7 @@ SIGMAS = 4.5  # standard errors, exceeded by a normal variable once in 150,000
 
 def write(folder, seed=0, **settings):
     """Writes a world; returns its folder."""
-    exposure_world.write_world(Config(paths=Paths(seed=seed),
+    write_simulation(Config(paths=Paths(seed=seed),
                                       exposure_world=ExposureWorldConfig(world_dir=str(folder), **settings)))
     return str(folder)
 

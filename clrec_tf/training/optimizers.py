@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from clrec_tf.config import TrainConfig
 from clrec_tf.encoders.embeddings import DISTINCT
+from clrec_tf.system.private_tensorflow import adam_moments
+from clrec_tf.system.private_tensorflow import DistinctRows
 
 
 class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -64,7 +66,7 @@ def _are_distinct(indices) -> bool:
     return True
 
 
-class _RowsInUse:
+class _RowsInUse(DistinctRows):
     """What the sparse optimizers share; mixed into a Keras optimizer.
 
     Gradients come with rows that do not repeat (see `summed_rows`). `row_decay` is decoupled weight decay (Loshchilov &
@@ -72,10 +74,6 @@ class _RowsInUse:
     """
 
     row_decay = 0.0
-
-    def _deduplicate_sparse_grad(self, grads):
-        """Keras would look for repeated rows in every gradient, of which there are none."""
-        return grads
 
     def update_step(self, gradient, variable):
         """Decays, then updates."""
@@ -104,8 +102,7 @@ class _SparseAdam(tf.keras.optimizers.Adam):
         step = tf.cast(self.iterations + 1, variable.dtype)
         rate = tf.cast(self.learning_rate, variable.dtype)
         powers = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
-        slot = self._index_dict[self._var_key(variable)]
-        momentum, velocity = self._momentums[slot], self._velocities[slot]
+        momentum, velocity = adam_moments(self, variable)
         if not isinstance(gradient, tf.IndexedSlices):
             tf.raw_ops.ResourceApplyAdam(  # one operation, where Keras has a dozen
                 var=variable.handle, m=momentum.handle, v=velocity.handle, beta1_power=powers[0], beta2_power=powers[1],

@@ -16,15 +16,16 @@ from clrec_tf.evaluation.figures import draw_degree_histogram
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.report import evaluate_scorer
 from clrec_tf.evaluation.report import MOST_POPULAR
-from clrec_tf.exposure_world import write_world
 from clrec_tf.lab.checks import Check
 from clrec_tf.lab.children import in_child
 from clrec_tf.lab.simulator.oracle_metrics import Judge
+from clrec_tf.lab.simulator.simulated_folder import write_simulation
 from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.prepare import prepare
-from clrec_tf.train import train
+from clrec_tf.training.choose_runtime import choose_runtime
+from clrec_tf.training import loop
 from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 
@@ -109,7 +110,7 @@ def prepared(config: Config, folder: str) -> Config:
                       exposure_world=dict(world_dir=os.path.join(folder, "world")))
     folder = config.exposure_world.world_dir
     if not os.path.exists(folder):
-        write_world(config)
+        write_simulation(config)
     config = replaced(config, prepare=dict(
         format="columns", input=os.path.join(folder, simulated_logs.CLICKS_FILE),
         impressions=os.path.join(folder, simulated_logs.IMPRESSIONS_FILE),
@@ -130,7 +131,7 @@ def train_and_measure(config: Config) -> None:
 
 def train_to_end(config: Config) -> None:
     """Trains; `UserError` where a signal stopped it."""
-    if train(config):
+    if loop.train(config, choose_runtime(config)):
         raise UserError(f"the training in --workdir={config.paths.workdir} was stopped; run the same command to go on")
 
 

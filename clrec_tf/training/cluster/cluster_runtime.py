@@ -11,13 +11,12 @@ import time
 
 from absl import logging
 import tensorflow as tf
-from tensorflow.python.distribute.coordinator import coordinator_context
-from tensorflow.python.distribute.coordinator.values import PerWorkerValues
 
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 from clrec_tf.system.pattern_names import is_pattern
+from clrec_tf.system import private_tensorflow
 from clrec_tf.training.cluster import roles
 from clrec_tf.training.cluster.watch import end
 from clrec_tf.training.cluster.watch import GO_ON
@@ -31,19 +30,15 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledE
 POLL_S = 0.02
 
 
-class _Chosen(PerWorkerValues):
+def _argument(spec, choose):
     """An argument of a call that is chosen by the worker which takes it.
 
     The coordinator asks for the value of the worker that is about to run a call; before that, when the call is
-    scheduled, for that of worker 0, by which the function is traced.
+    scheduled on this thread, for that of worker 0, by whose type the function is traced.
     """
-
-    def __init__(self, spec, choose):  # pylint: disable=super-init-not-called
-        self._values = self
-        self._spec, self._choose, self._scheduler = spec, choose, threading.get_ident()
-
-    def __getitem__(self, worker):
-        return self._spec if threading.get_ident() == self._scheduler else self._choose(worker)[0]
+    scheduler = threading.get_ident()
+    return private_tensorflow.PerWorkerArgument(
+        lambda worker: spec if threading.get_ident() == scheduler else choose(worker)[0])
 
 
 def _partitioner(least_rows, servers):
@@ -112,13 +107,12 @@ class ClusterRuntime:
         known = {}
 
         def initial():
-            context = coordinator_context.get_current_dispatch_context()
-            worker = context.worker_index if context else 0
-            value = known.get(worker) if context else None
-            return make(worker) if value is None else tf.constant(value, dtype)
+            worker = private_tensorflow.dispatching_worker()
+            value = None if worker is None else known.get(worker)
+            return make(worker or 0) if value is None else tf.constant(value, dtype)
 
         with self.strategy.scope():
-            variable = tf.Variable(initial, shape=shape, dtype=dtype, trainable=False, per_worker_variable=True)
+            variable = private_tensorflow.per_worker_variable(initial, shape, dtype)
         self._locals[id(variable)] = variable, make, known
         return variable
 
@@ -134,9 +128,8 @@ class ClusterRuntime:
 
         A worker that is lost later begins anew with what was read here last.
         """
-        variable._maybe_create_per_worker_vars()  # pylint: disable=protected-access
         values = []
-        for remote in variable._per_worker_vars._values:  # pylint: disable=protected-access
+        for remote in private_tensorflow.values_of_workers(variable):
             try:
                 values.append(remote.get().numpy())
             except tf.errors.OpError:
@@ -153,7 +146,7 @@ class ClusterRuntime:
     def share_local(self, variable):
         """Gives every worker what the chief's own copy has gained since it was made; before the first trace."""
         _, make, known = self._locals[id(variable)]
-        gained = variable._coordinator_instance.numpy() - make(0).numpy()  # pylint: disable=protected-access
+        gained = private_tensorflow.chiefs_own(variable).numpy() - make(0).numpy()
         known.update((worker, make(worker).numpy() + gained) for worker in range(self.num_workers))
 
     def feed(self, assignments, plan, data_dir, schema, manifest, max_history, time_dropout):
@@ -164,13 +157,13 @@ class ClusterRuntime:
     def start(self, call, feed, choose):
         """Begins a call of ``step``; choose(worker) gives its argument when a worker takes it."""
         with self._lost_as_error():
-            result = self._coordinator.schedule(call.function, args=(_Chosen(feed.spec, choose),))
+            result = self._coordinator.schedule(call.function, args=(_argument(feed.spec, choose),))
         self._progress = time.monotonic()  # the first one is traced here
         return result
 
     def ended(self, result) -> bool:
         """Whether a call is over, well or not."""
-        over = result._status_available_event.is_set()  # pylint: disable=protected-access
+        over = private_tensorflow.has_ended(result)
         if over:
             self._progress = time.monotonic()
         return over

@@ -1,0 +1,98 @@
+"""Every private name of TensorFlow and Keras that this package uses, each behind one function or class.
+
+Seen in TensorFlow 2.17.1 and tf-keras 2.17.0, the versions of constraints.txt. With another version run
+tests/test_private_tensorflow.py first: it names what is gone, and here stands what breaks without it.
+"""
+from typing import Callable
+from typing import Optional
+
+import tensorflow as tf
+from tensorflow.python.distribute.coordinator import coordinator_context
+from tensorflow.python.distribute.coordinator.values import PerWorkerValues
+
+
+class PerWorkerArgument(PerWorkerValues):
+    """An argument of `ClusterCoordinator.schedule` whose value for a worker is asked for when that worker takes the call.
+
+    Needs `PerWorkerValues._values`, which the coordinator indexes by the worker's number (`_select_worker_slice`), and
+    by 0 when a call is scheduled, for the type by which the function is traced. Without it batches would be tied to
+    calls before it is known which worker runs them, and no worker could have its own part of the data.
+
+    Args:
+      value_of: (number of a worker) -> its value.
+    """
+
+    def __init__(self, value_of: Callable):  # pylint: disable=super-init-not-called
+        self._values, self._value_of = self, value_of
+
+    def __getitem__(self, worker):
+        return self._value_of(worker)
+
+
+def dispatching_worker() -> Optional[int]:
+    """The number of the worker that the calling thread dispatches to; None on any other thread.
+
+    Needs `coordinator_context.get_current_dispatch_context().worker_index`. Without it the initial value of a
+    `per_worker_variable` would be the same for all workers: their queues and samplers would draw alike, and what a
+    checkpoint holds for each could not be given back to it.
+    """
+    context = coordinator_context.get_current_dispatch_context()
+    return context.worker_index if context else None
+
+
+def per_worker_variable(initial: Callable, shape, dtype) -> tf.Variable:
+    """A variable that each worker has for itself; in the scope of a `ParameterServerStrategy` with a coordinator.
+
+    Needs the undocumented argument `per_worker_variable` of `tf.Variable`. Without it queues and samplers would be
+    variables on parameter servers, shared by all workers and read over the network in every step.
+    """
+    return tf.Variable(initial, shape=shape, dtype=dtype, trainable=False, per_worker_variable=True)
+
+
+def values_of_workers(variable) -> list:
+    """Of a `per_worker_variable` a `RemoteValue` for each worker, made if there are none yet.
+
+    Needs `_maybe_create_per_worker_vars` and `_per_worker_vars` of `PerWorkerVariable`. Its public `read_all` fails as a
+    whole where one worker is down; then no checkpoint could be saved until that worker is back.
+    """
+    variable._maybe_create_per_worker_vars()  # pylint: disable=protected-access
+    return list(variable._per_worker_vars._values)  # pylint: disable=protected-access
+
+
+def chiefs_own(variable) -> tf.Variable:
+    """The chief's own copy of a `per_worker_variable`, on which functions on the chief's thread run.
+
+    Needs `PerWorkerVariable._coordinator_instance`. Without it a queue that the chief has filled before training
+    could not be handed to the workers.
+    """
+    return variable._coordinator_instance  # pylint: disable=protected-access
+
+
+def has_ended(result) -> bool:
+    """Whether a scheduled call is over, well or not; `result` is the `RemoteValue` that `schedule` gave.
+
+    Needs `RemoteValueImpl._status_available_event`. Publicly one can only wait, with `get` or `fetch`; the chief could
+    then neither take results in the order in which they come nor notice that none comes.
+    """
+    return result._status_available_event.is_set()  # pylint: disable=protected-access
+
+
+class DistinctRows:
+    """Mixed into a Keras 2 optimizer whose sparse gradients have no row twice: none is searched for repeats.
+
+    Needs that `Optimizer._deduplicate_sparse_grad` is what `apply_gradients` searches with. If it has another name the
+    results are the same and a step is slower, by a `tf.unique` over each table's gradient.
+    """
+
+    def _deduplicate_sparse_grad(self, grads):
+        return grads
+
+
+def adam_moments(optimizer, variable) -> tuple[tf.Variable, tf.Variable]:
+    """(m, v) of a variable that a Keras 2 Adam was built for.
+
+    Needs `_index_dict`, `_var_key`, `_momentums` and `_velocities` of `tf.keras.optimizers.Adam`. Without them the lazy
+    Adam would have to keep moments of its own, and checkpoints would have other names.
+    """
+    place = optimizer._index_dict[optimizer._var_key(variable)]  # pylint: disable=protected-access
+    return optimizer._momentums[place], optimizer._velocities[place]  # pylint: disable=protected-access

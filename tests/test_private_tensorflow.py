@@ -1,0 +1,122 @@
+"""Every private name of TensorFlow and Keras that is used: that it is there, and does what is relied upon."""
+import inspect
+import pathlib
+import re
+import types
+
+import pytest
+
+from clrec_tf.system import private_tensorflow
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import parameter_server_strategy_v2
+from tensorflow.python.distribute import ps_values
+from tensorflow.python.distribute.coordinator import cluster_coordinator
+from tensorflow.python.distribute.coordinator import coordinator_context
+from tensorflow.python.distribute.coordinator import values
+
+PACKAGE = pathlib.Path(private_tensorflow.__file__).parents[1]
+GONE = f"TensorFlow {tf.__version__} has it no more; see clrec_tf/system/private_tensorflow.py for what breaks: "
+
+
+def remote(value) -> values.RemoteValueImpl:
+    """What a call that has ended gave."""
+    result = values.RemoteValueImpl(None, None)
+    result._set_values(value)
+    return result
+
+
+def variable_of(initial, workers):
+    """A per-worker variable over workers that are no processes: each runs `initial` on this machine."""
+    def make(creator):
+        made = []
+        for number in range(workers):
+            with coordinator_context.with_dispatch_context(types.SimpleNamespace(worker_index=number)):
+                made.append(remote(creator()))
+        return values.PerWorkerValues(made)
+
+    strategy = types.SimpleNamespace(_cluster_coordinator=types.SimpleNamespace(_create_per_worker_variables=make))
+    return ps_values.PerWorkerVariable(strategy, tf.Variable, initial_value=initial, dtype=tf.int64)
+
+
+def test_the_coordinator_asks_an_argument_for_its_value_at_the_worker_that_takes_it():
+    argument = private_tensorflow.PerWorkerArgument(lambda worker: f"work of {worker}")
+    select = getattr(cluster_coordinator, "_select_worker_slice", None)
+    assert select, GONE + "coordinator/cluster_coordinator.py::_select_worker_slice"
+    assert select(3, (argument, "plain")) == ("work of 3", "plain"), GONE + "PerWorkerValues._values"
+    assert re.search(r"self\._values\[0\]", inspect.getsource(values.PerWorkerValues)), (
+        GONE + "the type of PerWorkerValues, which is that of _values[0]")
+
+
+def test_a_thread_knows_which_worker_it_dispatches_to():
+    assert hasattr(coordinator_context, "get_current_dispatch_context"), GONE + "get_current_dispatch_context"
+    assert private_tensorflow.dispatching_worker() is None
+    context = coordinator_context.DispatchContext(types.SimpleNamespace(worker_index=2))
+    assert hasattr(context, "worker_index"), GONE + "DispatchContext.worker_index"
+    with coordinator_context.with_dispatch_context(types.SimpleNamespace(worker_index=2)):
+        assert private_tensorflow.dispatching_worker() == 2
+
+
+def test_a_variable_of_each_worker_is_made_by_an_argument_of_tf_variable():
+    made, extended = [], parameter_server_strategy_v2.ParameterServerStrategyV2Extended
+    strategy = types.SimpleNamespace(_create_per_worker_variable=lambda creator, **arguments: made.append(arguments))
+
+    def creator(next_creator, **arguments):
+        extended._create_variable(strategy, next_creator, **arguments)
+        return tf.constant(0)
+
+    with tf.variable_creator_scope(creator):
+        private_tensorflow.per_worker_variable(lambda: tf.constant(1), (), tf.int32)
+    assert len(made) == 1 and "per_worker_variable" not in made[0], GONE + "tf.Variable(per_worker_variable=True)"
+
+
+def test_values_of_workers_and_the_chiefs_own_are_apart():
+    worker = lambda: tf.constant(-1 if (number := private_tensorflow.dispatching_worker()) is None else number, tf.int64)
+    variable = variable_of(worker, workers=3)
+    for name in ("_maybe_create_per_worker_vars", "_per_worker_vars", "_coordinator_instance"):
+        assert hasattr(variable, name), GONE + f"PerWorkerVariable.{name}"
+    assert private_tensorflow.chiefs_own(variable).numpy() == -1
+    assert [int(value._get_values()) for value in private_tensorflow.values_of_workers(variable)] == [0, 1, 2]
+
+
+def test_a_call_says_whether_it_has_ended():
+    result = values.RemoteValueImpl(None, None)
+    assert hasattr(result, "_status_available_event"), GONE + "RemoteValueImpl._status_available_event"
+    assert not private_tensorflow.has_ended(result)
+    result._set_error(ValueError())
+    assert private_tensorflow.has_ended(result) and private_tensorflow.has_ended(remote(1))
+
+
+def test_keras_searches_sparse_gradients_for_repeated_rows_by_the_name_that_is_overridden():
+    optimizer = tf.keras.optimizers.SGD(jit_compile=False)
+    assert hasattr(optimizer, "_deduplicate_sparse_grad"), GONE + "Optimizer._deduplicate_sparse_grad"
+    called = []
+    optimizer._deduplicate_sparse_grad = lambda gradients: called.append(len(gradients)) or gradients
+    table = tf.Variable([[1.0], [2.0]])
+    optimizer.apply_gradients([(tf.IndexedSlices(tf.constant([[1.0]]), tf.constant([1]), (2, 1)), table)])
+    assert called == [1], GONE + "Optimizer._deduplicate_sparse_grad is called by apply_gradients"
+    assert private_tensorflow.DistinctRows()._deduplicate_sparse_grad(called) is called
+
+
+def test_adams_moments_are_those_of_the_variable():
+    optimizer, tables = tf.keras.optimizers.Adam(jit_compile=False), [tf.Variable([0.0]), tf.Variable([0.0, 0.0])]
+    optimizer.build(tables)
+    for name in ("_index_dict", "_var_key", "_momentums", "_velocities"):
+        assert hasattr(optimizer, name), GONE + f"Adam.{name}"
+    gradients = [tf.constant([1.0]), tf.constant([3.0, 5.0])]
+    optimizer.apply_gradients(zip(gradients, tables))
+    for gradient, table in zip(gradients, tables):
+        first, second = private_tensorflow.adam_moments(optimizer, table)
+        np.testing.assert_allclose(first, 0.1 * gradient)
+        np.testing.assert_allclose(second, 0.001 * gradient ** 2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_other_module_uses_private_names(path):
+    text = path.read_text(encoding="utf-8")
+    if path.name == "private_tensorflow.py":
+        return
+    assert not re.search(r"\btensorflow\.python\b|\btf_keras\.src\b|__internal__", text), path
+    # On objects that are not the class's own; a subclass of a Keras class is seen by its own tests.
+    for name in re.findall(r"(?<!self)(?<!cls)\.(_[a-z]\w*)", text):
+        assert f"def {name}(" in text or f"self.{name}" in text or name == "_exit", f"{path}: {name}"
