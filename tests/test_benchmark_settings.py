@@ -28,7 +28,7 @@ def test_a_growth_is_named_after_the_sizes_measured(items, queue, names):
     ratios = queue_steps.headlines(cases, dict(items=growth(1.1, *items), queue=growth(5.5, *queue)), [10, 50])
     assert [ratios[name] for name in names] == [1.1, 5.5]
     assert sum(name.startswith("step_time_V") for name in ratios) == 1
-    page = pathlib.Path(__file__).parents[1].joinpath("docs", "speed.md").read_text(encoding="utf-8")
+    page = pathlib.Path(__file__).parents[1].joinpath("docs", "performance.md").read_text(encoding="utf-8")
     if "step_time_V1e6_vs_V1e4" in ratios:  # the default sizes: every key is explained
         for name in ratios:
             assert f"`{name.replace('T50', 'T10').removesuffix('_of_bound')}`" in page
