@@ -1,8 +1,11 @@
-"""The README and the flagfiles speak of commands, flags and functions that exist."""
+"""README, docs/ and the flagfiles speak of commands, flags and functions that exist."""
+import ast
 import dataclasses
 import importlib
+import json
 import pathlib
 import re
+import shlex
 
 import pytest
 
@@ -10,20 +13,67 @@ from clrec_tf.command_line import ALIASES
 from clrec_tf import config
 
 ROOT = pathlib.Path(__file__).parents[1]
-FLAGS = {ALIASES.get(f.name, f.name) for section in config.SECTIONS.values() for f in dataclasses.fields(section)}
+FIELDS = {ALIASES.get(f.name, f.name): (key, f) for key, section in config.SECTIONS.items()
+          for f in dataclasses.fields(section)}
+FLAGS = set(FIELDS)
+SWITCHES = {f"no{name}" for name, (_, field) in FIELDS.items() if isinstance(field.default, bool)}
 RECORDED = {"train": "hr@10/full", "randomised_exposure": "ndcg@5"}  # what a command's record must at least hold
-README = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
+PAGES = [ROOT / "README.md", ROOT / "BUILD_NOTES.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
+README = "\n".join(TEXTS.values())
+FOLDERS = "|".join(path.parent.name for path in (ROOT / "clrec_tf").glob("*/__init__.py"))
+
+
+def commands(text) -> list[list[str]]:
+    """Command lines of a page's blocks of code, as words: those of this package and of the local cluster."""
+    lines = []
+    for block in re.findall(r"^```(?:bash)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            where = re.search(r"python -m clrec_tf\.|launch/local_cluster\.sh", line)
+            lines += [shlex.split(line[where.start():], comments=True)] if where else []
+    return lines
+
+
+def sections_of(module) -> tuple[str, ...]:
+    """Sections, or single settings as "section.setting", that a command reads, as its last line says."""
+    tree = ast.parse((ROOT / "clrec_tf" / f"{module}.py").read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "command_line.run"]
+    uses = next(word.value for word in calls[-1].keywords if word.arg == "uses")
+    return eval(ast.unparse(uses), vars(importlib.import_module(f"clrec_tf.{module}")))  # pylint: disable=eval-used
 
 
 def test_commands_and_flags_exist():
-    commands = re.findall(r"-m (clrec_tf\.\w+)((?:[^`\n]|\\\n)*)", README)
-    assert {module.split(".")[1] for module, _ in commands} >= {"prepare", "train", "evaluate", "export", "retrieve"}
-    for module, arguments in commands:
+    named = re.findall(r"-m (clrec_tf\.\w+)((?:[^`\n]|\\\n)*)", README)
+    assert {module.split(".")[1] for module, _ in named} >= {"prepare", "train", "evaluate", "export", "retrieve"}
+    for module, arguments in named:
         assert hasattr(importlib.import_module(module), "main")
         for flag in re.findall(r"--(\w+)", arguments):
-            assert flag in FLAGS | {"flagfile", "help"}, flag
+            assert flag in FLAGS | SWITCHES | {"flagfile", "help"}, flag
     for flag in re.findall(r"`--(\w+)", README):
-        assert flag in FLAGS | {"flagfile", "help"}, flag
+        assert flag in FLAGS | SWITCHES | {"flagfile", "help"}, flag
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_of_a_page_takes_its_flags(path):
+    for words in commands(TEXTS[path]):
+        module = words[2].removeprefix("clrec_tf.") if words[0] == "python" else "train"
+        uses = sections_of(module)
+        for word in words[3 if words[0] == "python" else 1:]:
+            name, _, value = word.removeprefix("--").partition("=")
+            assert word.startswith("--"), word
+            if name == "flagfile":
+                assert value == "FLAGS" or (ROOT / value).is_file(), word
+                continue
+            key, field = FIELDS[name]
+            assert key in uses or f"{key}.{field.name}" in uses, f"{module} does not read {word}"
+            assert not field.metadata["choices"] or value in field.metadata["choices"], word
+            assert not isinstance(field.default, (int, float)) or isinstance(field.default, bool) or float(value) >= 0, word
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_json_of_requests_is_json(path):
+    for body in re.findall(r"curl -d '(.*?)' ", TEXTS[path].replace("\\\n", " ")):
+        assert json.loads(body)["instances"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.flags")), ids=lambda path: path.name)
@@ -39,14 +89,31 @@ def test_flagfiles_hold_known_flags_and_a_record(path):
 
 def test_functions_of_the_equation_table_exist():
     rows = re.findall(r"^\|.*\| (`.*`) \|$", README, re.MULTILINE)
-    names = [name for row in rows for name in re.findall(r"`((?:losses|models|negatives|encoders|evaluation)\.[\w.]+)`", row)]
-    assert len(names) >= 8
+    names = [name for row in rows for name in re.findall(rf"`((?:{FOLDERS})\.[\w.]+)`", row)]
+    assert len(names) >= 25
     for name in names:
         module, _, attribute = f"clrec_tf.{name}".rpartition(".")
         try:
             importlib.import_module(f"clrec_tf.{name}")
         except ModuleNotFoundError:
             assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_second_names_of_a_row_are_in_the_module_of_the_first():
+    for row in re.findall(r"^\|.*\| (`.*`) \|$", TEXTS[ROOT / "docs" / "method.md"], re.MULTILINE):
+        first, *others = re.findall(r"`([\w.]+)`", row) or [""]
+        if not others:
+            continue
+        module = importlib.import_module(f"clrec_tf.{first.rpartition('.')[0]}")
+        assert all("." in name or hasattr(module, name) for name in others), row
+
+
+def test_every_loss_and_queue_has_a_row():
+    tables = "\n".join(line for path in ("training", "method") for line in TEXTS[ROOT / "docs" / f"{path}.md"].splitlines()
+                       if line.startswith("|"))
+    for flag in ("loss", "queue"):
+        for choice in FIELDS[flag][1].metadata["choices"]:
+            assert choice == "auto" or re.search(rf"`(--{flag}=)?{choice}[` ]", tables), choice
 
 
 def test_nothing_is_left_to_fill_in():
