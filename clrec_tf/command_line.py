@@ -1,5 +1,4 @@
 """The door of every command: flags from the dataclasses of ``config``, errors to exit codes. Only reader of FLAGS."""
-import contextlib
 import dataclasses
 import logging as std_logging
 import os
@@ -16,9 +15,9 @@ from clrec_tf.errors import disk_full
 from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
+from clrec_tf.system import process_exit
 from clrec_tf.system import termination
 
-GENERATED_CODE = "__autograph_generated_file"  # how the names of AutoGraph's modules and files begin
 ALIASES = {"from_time": "from", "to_time": "to"}
 
 
@@ -110,7 +109,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             print("stopped by SIGTERM: run the same command again", file=sys.stderr)
             code = termination.EXIT_TERMINATED
         except BrokenPipeError:  # the reader of our standard output (head, less) has gone
-            _exit(141)
+            code = 141
         except OSError as error:
             print(f"error: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
             code = write_error(error).exit_code
@@ -119,25 +118,9 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
                 raise
             print(f"error: {str(error).splitlines()[0][:500]}: free space, and run again", file=sys.stderr)
             code = DiskFullError.exit_code
-        with contextlib.suppress(OSError):  # of a full disk
-            sys.stdout.flush()
-            sys.stderr.flush()
-        _exit(code or 0)
+        process_exit.end(code or 0)
 
     app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage))
-
-
-def _exit(code: int):
-    """Ends the process at once: tensorflow-io's object-store clients abort an interpreter that exits after success.
-
-    AutoGraph writes each function that it translates to a file in the temporary folder, to be removed at an exit of the
-    interpreter; here that has to be done for it.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith(GENERATED_CODE):
-            with contextlib.suppress(OSError):
-                os.remove(module.__file__)
-    os._exit(code)
 
 
 def _parse(argv, uses, usage):

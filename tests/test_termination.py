@@ -1,4 +1,4 @@
-"""SIGTERM ends every command soon, also as process 1 of a container, and leaves nothing half done."""
+"""Commands end soon at SIGTERM, also as process 1 of a container, and with the right exit code however they end."""
 import os
 import pathlib
 import signal
@@ -58,3 +58,35 @@ def test_a_long_operation_does_not_keep_a_command_alive():
     time.sleep(1)  # until it is inside the operation: before, the exception would end it
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 75
+
+
+ENDING = """
+import atexit, os, sys, threading, types
+from clrec_tf import command_line
+def main(config):
+    {before}
+    print("printed" * 2000)
+    return 3
+command_line.run(main, uses=(), usage="")
+"""
+
+
+@pytest.mark.parametrize("before, last", [
+    ("atexit.register(print, 'farewell')", "farewell"),
+    ("atexit.register(os.abort); sys.modules['tensorflow_io'] = types.ModuleType('tensorflow_io')", "printed"),
+    ("atexit.register(os.abort); threading.Thread(target=threading.Event().wait, daemon=True).start()", "printed")],
+    ids=["ordinary", "tensorflow-io", "thread"])
+def test_an_exit_code_and_all_output_arrive_also_where_an_ordinary_exit_would_abort(before, last):
+    ended = subprocess.run([sys.executable, "-c", ENDING.format(before=before)], cwd=ROOT, text=True,
+                           capture_output=True, check=False)
+    assert ended.returncode == 3 and ended.stdout.count("printed") == 2000 and ended.stdout.strip().endswith(last)
+
+
+def test_a_reader_that_has_gone_and_a_full_disk_do_not_change_the_exit_code():
+    command = [sys.executable, "-c", ENDING.format(before="print('printed' * 100_000)")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == 141
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run([sys.executable, "-c", ENDING.format(before="")], cwd=ROOT, stdout=full, check=False)
+    assert ended.returncode == 74

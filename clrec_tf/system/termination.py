@@ -8,6 +8,7 @@ import threading
 
 EXIT_TERMINATED = 75  # "temporary failure": run the same command again
 PATIENCE_S = 10.0
+THREAD = "termination"
 
 
 class Terminated(BaseException):
@@ -25,7 +26,7 @@ def install(patience_s: float = PATIENCE_S) -> None:
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     os.set_blocking(reading, True)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)  # written to at once, whatever the main thread does
-    threading.Thread(target=_watch, args=(reading, patience_s), daemon=True, name="termination").start()
+    threading.Thread(target=_watch, args=(reading, patience_s), daemon=True, name=THREAD).start()
 
 
 def _raise(number, frame):
