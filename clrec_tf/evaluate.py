@@ -3,10 +3,10 @@ from absl import logging
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.held_out_examples import read_evaluation_set
-from clrec_tf.data.held_out_examples import read_feature_values
-from clrec_tf.data.held_out_examples import read_log_items
 from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.curve_figure import curve_table

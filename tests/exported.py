@@ -8,8 +8,8 @@ import numpy as np
 
 from clrec_tf.config import ExportConfig, ModelConfig
 from clrec_tf.data.schema import Feature, Schema
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.models.build import build_model
 from clrec_tf.retrieval.bundle import Bundle, load_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle

@@ -11,9 +11,9 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import TrainConfig
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.held_out_examples import read_evaluation_set
-from clrec_tf.data.held_out_examples import read_log_items
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError

@@ -8,8 +8,8 @@ import pytest
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import TrainConfig
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.errors import UserError
 from clrec_tf import evaluate
 from clrec_tf.evaluation.intent_example import example_of

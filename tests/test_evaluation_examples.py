@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.data.schema import Feature, Manifest, Schema, Shard, load_manifest, load_schema
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import DataError
-from clrec_tf.data.held_out_examples import read_catalogue, read_evaluation_set, read_feature_values
 from tests.prepared_data import prepare_text
 
 SCHEMA = Schema(

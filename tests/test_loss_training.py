@@ -14,7 +14,7 @@ from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExportConfig
 from clrec_tf.config import LossConfig
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError

@@ -13,7 +13,7 @@ import tensorflow as tf
 from clrec_tf import command_line
 from clrec_tf.config import LossConfig
 from clrec_tf.config import ModelConfig
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models import build

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import LossConfig
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import read_catalogue
 from clrec_tf.models.encode import Encoder
 from clrec_tf.training import loop
 from clrec_tf.training.restore import load_trained

@@ -14,7 +14,7 @@ from clrec_tf import config as config_lib
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate

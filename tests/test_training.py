@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
 from clrec_tf.training.checkpoint_list import checkpoint_hash

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.data.assignments import Assignments
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.epoch_plan import EpochPlan
-from clrec_tf.data.held_out_examples import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib

@@ -3,7 +3,7 @@ import dataclasses
 
 import numpy as np
 
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 
 

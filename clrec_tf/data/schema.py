@@ -12,6 +12,7 @@ A data folder holds::
     impressions.npy                 int32 [N, 2] in order of time: item id of the user's last click before (0: none),
                                     item id shown (only with an impression log; training part)
     feature_values.json             feature name -> its values by number from 1, for people to read; may be missing
+    report.json                     what prepare read, dropped and kept
 
 A sequence Example (train, valid, test) has int64 features::
 
@@ -33,6 +34,8 @@ import json
 import os
 from typing import Optional
 
+from clrec_tf.data import features as feature_lib
+from clrec_tf.data.features import Feature
 from clrec_tf.errors import DataError
 from clrec_tf.system import json_files
 from clrec_tf.system.json_files import load_json
@@ -44,28 +47,8 @@ MANIFEST_FILE = "manifest.json"
 CONTENT_FILE = "content.npy"
 IMPRESSIONS_FILE = "impressions.npy"
 FEATURE_VALUES_FILE = "feature_values.json"
+REPORT_FILE = "report.json"
 SPLITS = ("train", "valid", "test", "catalogue")
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """One categorical item feature.
-
-    Attributes:
-      name: as in the log.
-      rows: embedding rows, with row 0 for "missing": values are in [0, rows).
-      width: values per item; 1 for a single-valued feature.
-      vocabulary_size: values known from the training part, ids 1..vocabulary_size; hash buckets follow.
-    """
-    name: str
-    rows: int
-    width: int
-    vocabulary_size: int
-
-    @property
-    def key(self) -> str:
-        """Name of the feature in an Example."""
-        return f"f:{self.name}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +87,12 @@ class Schema:
     @property
     def item_width(self) -> int:
         """Columns C of an item row: the id, then each feature's `width` values."""
-        return 1 + sum(feature.width for feature in self.features)
+        return feature_lib.item_width(self.features)
+
+    @property
+    def feature_columns(self) -> dict[str, slice]:
+        """Name of each feature -> its columns of an item row."""
+        return feature_lib.feature_columns(self.features)
 
     def hash(self) -> str:
         """sha256 of the facts that a model depends on (not of package versions)."""

@@ -1,6 +1,8 @@
 """The item encoder of Multi-CLRec, g(y) = MLP1([E_id; c; E_f; …]), and the category c by which items are routed."""
 import tensorflow as tf
 
+from clrec_tf.data.features import feature_columns
+from clrec_tf.data.features import item_width
 from clrec_tf.encoders.dense import JoinedMlp
 from clrec_tf.encoders import embeddings
 from clrec_tf.encoders.items import content_table
@@ -32,7 +34,7 @@ class IntentItemEncoder(tf.keras.layers.Layer):
                  product_dtype=tf.float32):
         super().__init__(name="item_encoder")
         self.dim, self.features, self.residual = dim, tuple(features), residual
-        self.item_width = 1 + sum(feature.width for feature in self.features)
+        self.item_width = item_width(self.features)
         names = [feature.name for feature in self.features]
         self.category = names.index(category)
         widths = _widths(names, category, feature_dims, dim)
@@ -63,8 +65,8 @@ class IntentItemEncoder(tf.keras.layers.Layer):
         return self._feature(rows, self.category)
 
     def _feature(self, rows, number):
-        begin = 1 + sum(feature.width for feature in self.features[:number])
-        return feature_vectors(self.feature_tables[number], rows[:, begin:begin + self.features[number].width])
+        columns = feature_columns(self.features)[self.features[number].name]
+        return feature_vectors(self.feature_tables[number], rows[:, columns])
 
 
 def _widths(names, category, feature_dims, dim):

@@ -3,6 +3,8 @@ import functools
 
 import tensorflow as tf
 
+from clrec_tf.data.features import feature_columns
+from clrec_tf.data.features import item_width
 from clrec_tf.encoders import dense
 from clrec_tf.encoders import embeddings
 from clrec_tf.errors import UserError
@@ -51,7 +53,7 @@ class ItemEncoder(tf.keras.layers.Layer):
         super().__init__(name="item_encoder")
         self.product_dtype = product_dtype
         self.dim, self.features = dim, tuple(features)
-        self.item_width = 1 + sum(feature.width for feature in self.features)
+        self.item_width = item_width(self.features)
         self.ids = embeddings.EmbeddingTable(item_rows, dim, dim, True, seed, name="ids")
         widths = self._feature_widths(feature_dims, projection)
         self.feature_tables = [
@@ -92,11 +94,9 @@ class ItemEncoder(tf.keras.layers.Layer):
         tf.debugging.assert_shapes([(rows, ("U", self.item_width))])
         encoded = self.ids.rows_of(rows[:, 0])
         if self.features:
-            parts, column = [], 1
-            for feature, table in zip(self.features, self.feature_tables):
-                parts.append(feature_vectors(table, rows[:, column:column + feature.width]))
-                column += feature.width
-            joined = tf.concat(parts, axis=1)
+            columns = feature_columns(self.features).values()
+            joined = tf.concat([feature_vectors(table, rows[:, values])
+                                for table, values in zip(self.feature_tables, columns)], axis=1)
             encoded += self.projection(joined) if self.projection else joined
         if self.content_encoder is not None:
             known = tf.cast(rows[:, :1] != 0, encoded.dtype)  # the content encoder's bias must not reach padding

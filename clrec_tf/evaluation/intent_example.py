@@ -4,8 +4,8 @@ from typing import Optional, Sequence
 
 import numpy as np
 
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.evaluation.intent_report import Routing
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation import protocols

@@ -32,8 +32,9 @@ import dataclasses
 
 import numpy as np
 
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import Catalogue
+from clrec_tf.data.features import feature_columns
 from clrec_tf.evaluation import intent_metrics
 from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
@@ -60,11 +61,10 @@ class Routing:
 def routing_of(model, encoder, catalogue: Catalogue) -> Routing:
     """The routing of a `MultiCLRec`, whose `Encoder` is given."""
     features, number = model.item_encoder.features, model.item_encoder.category
-    begin = 1 + sum(feature.width for feature in features[:number])
     logits = encoder.routing_logits(catalogue.item_rows)
     # Routes come from the logits: probabilities near 1 may round to the same number.
     return Routing(intent_metrics.probabilities(logits), logits.argmax(axis=1),
-                   catalogue.item_rows[:, begin:begin + features[number].width], features[number].name)
+                   catalogue.item_rows[:, feature_columns(features)[features[number].name]], features[number].name)
 
 
 def intent_metrics(encoder, routing: Routing, item_vectors: np.ndarray, users: EvaluationSet, counts: np.ndarray,

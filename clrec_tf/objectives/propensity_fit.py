@@ -116,7 +116,6 @@ def _contexts(config, schema, manifest):
     if name not in names:
         raise UserError(f"--propensity_feature={name}: --propensity=category needs an item feature of one value; the "
                         f"data has {', '.join(names) or 'none'}")
-    place = [feature.name for feature in schema.features].index(name)
-    column = 1 + sum(feature.width for feature in schema.features[:place])
+    values, = (feature.rows for feature in schema.features if feature.name == name)
     rows = read_items(config.paths.data_dir, schema, manifest, schema.item_width).rows
-    return rows[:, column].astype(np.int32), schema.features[place].rows
+    return rows[:, schema.feature_columns[name].start].astype(np.int32), values

@@ -10,8 +10,8 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.preparation.data_folder import Catalogue
 from clrec_tf.preparation.data_folder import Dataset
+from clrec_tf.preparation.data_folder import NamedItems
 from clrec_tf.preparation import dense_features
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation import events
@@ -197,7 +197,8 @@ def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.Data
         vocabulary=feature.vocabulary_size, width=feature.width,
         items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows, _ in encoded}
     titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
-    catalogue = Catalogue(items["item"].gather(vocabulary.items).to_list(), titles, vocabulary.counts, vocabulary.items)
+    original_ids = items["item"].gather(vocabulary.items).to_list()
+    catalogue = NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items)
     exposures = None
     if settings.impressions:
         if clicks.timestamp is None:

@@ -18,12 +18,11 @@ from clrec_tf.preparation.splits import Sequences
 from clrec_tf.system import atomic
 
 CATALOGUE_SHARD_RECORDS = 65_536
-REPORT_FILE = "report.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Catalogue:
-    """Items by id from 1, V of them.
+class NamedItems:
+    """The V items of the vocabulary, in the order of their ids from 1, with what the log calls them.
 
     Attributes:
       original_ids: [V] strings.
@@ -53,7 +52,7 @@ class Dataset:
     """
     schema: Schema
     sequences: dict[str, Sequences]
-    catalogue: Catalogue
+    catalogue: NamedItems
     feature_rows: tuple[np.ndarray, ...]
     content: Optional[np.ndarray]
     exposures: Optional[np.ndarray]
@@ -161,9 +160,9 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
         try:
             manifest = _write_files(folder, dataset, shard_records, seed)
             schema_lib.save_schema(folder, dataset.schema)
-            schema_lib.save_json(os.path.join(folder, REPORT_FILE), dataset.report)
+            schema_lib.save_json(os.path.join(folder, schema_lib.REPORT_FILE), dataset.report)
             schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
-            others = (REPORT_FILE, schema_lib.FEATURE_VALUES_FILE)
+            others = (schema_lib.REPORT_FILE, schema_lib.FEATURE_VALUES_FILE)
             manifest = dataclasses.replace(manifest, others=tuple(_entry(folder, name, 0, 0) for name in others))
             schema_lib.save_manifest(folder, manifest)
         except OSError as error:

@@ -12,8 +12,8 @@ from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import Schema, save_json
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.models.dial import Dial, grid, mean_log_count, with_coordinate
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing import scann_model
 from clrec_tf.publishing import tf_serving

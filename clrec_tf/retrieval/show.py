@@ -4,7 +4,7 @@ import os
 import numpy as np
 
 from clrec_tf.config import Config
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.retrieval.bundle import load_bundle

@@ -6,12 +6,13 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.config import Config
+from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.exposures import read_exposures
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
 from clrec_tf.models.dial import item_coordinate
 from clrec_tf.models.encode import Encoder
-from clrec_tf.data.held_out_examples import Catalogue, read_evaluation_set
-from clrec_tf.data.exposures import read_exposures
 from clrec_tf.training.restore import Trained
 
 

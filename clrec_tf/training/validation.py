@@ -6,9 +6,9 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.config import Config
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.held_out_examples import read_evaluation_set
-from clrec_tf.data.held_out_examples import read_log_items
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.curve import ranking_metric

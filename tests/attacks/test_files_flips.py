@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data.catalogue import read_log_items
+from clrec_tf.data.exposures import read_exposures
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.data.held_out_examples import read_catalogue, read_evaluation_set, read_feature_values, read_log_items
-from clrec_tf.data.exposures import read_exposures
 from clrec_tf.models.build import load_content
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.checkpoints import find_checkpoint

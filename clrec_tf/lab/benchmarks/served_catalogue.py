@@ -7,8 +7,8 @@ import functools
 
 import numpy as np
 
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
-from clrec_tf.data.held_out_examples import Catalogue
 from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.lab.benchmarks.clustered_vectors import cluster_shares

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.config import require
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.schema import load_manifest
 from clrec_tf.data.schema import load_schema
 from clrec_tf.lab.benchmarks import timing

@@ -7,7 +7,7 @@ from absl import logging
 
 from clrec_tf.config import Config
 from clrec_tf.config import require
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json

@@ -30,8 +30,8 @@ SIZES = {"small": (2_000, 2_000), "full": (20_000, 10_000)}  # users, items
 
 
 @dataclasses.dataclass(frozen=True)
-class Catalogue:
-    """Items.
+class SimulatedItems:
+    """The V items.
 
     Attributes:
       category: [V] int64, in [0, INTENTS · CATEGORIES); its intent is category // CATEGORIES.
@@ -87,7 +87,7 @@ class World:
       context: [N] int64, of each visit.
       impressions: all impressions.
     """
-    catalogue: Catalogue
+    catalogue: SimulatedItems
     type_taste: np.ndarray
     user_type: np.ndarray
     relevance: np.ndarray
@@ -122,23 +122,23 @@ def generate(config: ExposureWorldConfig, seed: int) -> World:
     return World(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions)
 
 
-def make_catalogue(rng: np.random.Generator, items: int, zipf: float, quality_std: float) -> Catalogue:
+def make_catalogue(rng: np.random.Generator, items: int, zipf: float, quality_std: float) -> SimulatedItems:
     """Draws V = `items` items, as many of each category, popularity in random order, quality N(0, quality_std²)."""
     category = rng.permutation(np.arange(items) % (INTENTS * CATEGORIES))
     sellers = max(2, items // ITEMS_PER_SELLER)
     seller = rng.integers(0, sellers, items)
     taste = (rng.normal(size=(sellers, TASTE_DIM))[seller] + rng.normal(size=(items, TASTE_DIM))) * np.sqrt(0.5) / 2
     popularity = rng.permutation(np.arange(1.0, items + 1) ** -zipf)
-    return Catalogue(category, seller, taste, quality_std * rng.normal(size=items), popularity)
+    return SimulatedItems(category, seller, taste, quality_std * rng.normal(size=items), popularity)
 
 
-def relevance_table(catalogue: Catalogue, type_taste: np.ndarray, intent_bonus: float) -> np.ndarray:
+def relevance_table(catalogue: SimulatedItems, type_taste: np.ndarray, intent_bonus: float) -> np.ndarray:
     """c(x,y) = sigmoid(−3 + b·1[z_y=h] + V_yᵀU_u + s_y), [X,V], from type_taste [Z,TASTE_DIM] and b."""
     match, affinity = _match_and_affinity(catalogue, type_taste)
     return 1 / (1 + np.exp(3 - intent_bonus * match - affinity - catalogue.quality))
 
 
-def exposure_table(catalogue: Catalogue, type_taste: np.ndarray, policy: str, tau: float) -> np.ndarray:
+def exposure_table(catalogue: SimulatedItems, type_taste: np.ndarray, policy: str, tau: float) -> np.ndarray:
     """q(y|x) of a policy, mixed with UNIFORM_SHARE uniform, [X,V]; rows sum to 1.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 
 from clrec_tf.config import Config
 from clrec_tf.config import require
-from clrec_tf.data.held_out_examples import read_catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import save_json
 from clrec_tf.evaluation.metrics import hit_rate

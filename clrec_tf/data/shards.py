@@ -1,0 +1,74 @@
+"""Reads TFRecord shards of a data folder (layout: ``schema``) into NumPy, checked against manifest and schema.
+
+Every shard is counted against the manifest: TensorFlow ends silently at a file cut between two records or inside the
+length of one, and a metric over the users that happen to be left would look as good as any.
+"""
+import os
+from typing import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.data.schema import Schema
+from clrec_tf.data.schema import Shard
+from clrec_tf.errors import DataError
+
+_BATCH = 1024
+
+
+def scalar(dtype, default=None) -> tf.io.FixedLenFeature:
+    """Parsing spec of one value per record."""
+    return tf.io.FixedLenFeature([], dtype, default)
+
+
+def integers() -> tf.io.RaggedFeature:
+    """Parsing spec of a list of integers."""
+    return tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+
+
+def parsed_batches(data_dir: str, shards: tuple[Shard, ...], spec: dict) -> Iterator[tuple[Shard, dict]]:
+    """Parsed batches of each shard in order; `DataError` where a shard is damaged or its number of records wrong."""
+    for shard in shards:
+        path, records = os.path.join(data_dir, shard.name), 0
+        try:
+            for serialized in tf.data.TFRecordDataset(path, buffer_size=2**20).batch(_BATCH):
+                records += len(serialized)
+                yield shard, tf.io.parse_example(serialized, spec)
+        except tf.errors.OpError as error:
+            raise DataError(f"shard {path} is damaged after {records} records: {error.message}") from error
+        if records != shard.records:
+            raise DataError(f"shard {path} holds {records} records, the manifest says {shard.records}: it is truncated "
+                            "or was changed")
+
+
+def require(condition, shard_name: str, problem: str) -> None:
+    """`DataError` that names the shard, unless the condition holds."""
+    if not condition:
+        raise DataError(f"shard {shard_name}: {problem}")
+
+
+def feature_values(batch: dict, schema: Schema, splits: np.ndarray, shard_name: str) -> np.ndarray:
+    """Item features of a parsed batch.
+
+    Args:
+      batch: feature key -> ragged values.
+      schema: the features, their widths and numbers of values.
+      splits: [n+1], where each record's events begin and end.
+      shard_name: for errors.
+
+    Returns:
+      int64 [events,C-1], in schema order.
+
+    Raises:
+      DataError: a feature has too few or too many values, or one that the schema does not know.
+    """
+    columns = [np.zeros((splits[-1], 0), np.int64)]
+    for feature in schema.features:
+        ragged = batch[feature.key]
+        require(np.array_equal(ragged.row_splits, splits * feature.width), shard_name,
+                f"{feature.key} must have {feature.width} value(s) per event")
+        values = ragged.values.numpy()
+        require(np.all((values >= 0) & (values < feature.rows)), shard_name,
+                f"{feature.key} outside [0, {feature.rows})")
+        columns.append(values.reshape(-1, feature.width))
+    return np.concatenate(columns, axis=1)
