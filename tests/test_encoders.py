@@ -66,11 +66,6 @@ def test_boundaries_are_a_setting():
         clicks.time_bucket(tf.constant([0, 4, 5, 59, 60, -1], tf.int64), (5, 60)), [0, 0, 1, 1, 2, 3])
 
 
-def test_time_gap():
-    request, click = tf.constant([[1000]], tf.int64), tf.constant([[400, 1000, 1001]], tf.int64)
-    np.testing.assert_array_equal(clicks.time_gap(request, click), [[600, 0, 0]])
-
-
 def test_positions_with_padding_on_either_side():
     mask = tf.constant([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]]) > 0
     backward, forward = (clicks.positions(mask, kind).numpy() for kind in ("backward", "forward"))

@@ -4,6 +4,7 @@ from typing import Optional, Sequence
 
 import numpy as np
 
+from clrec_tf.data import histories
 from clrec_tf.errors import DataError
 
 
@@ -78,23 +79,23 @@ class EvaluationSet:
 
     def histories(self, start: int, stop: int, max_history: int) -> Histories:
         """Histories of users start..stop-1, cut to the last T = `max_history` clicks."""
-        ends = self.history_splits[start + 1:stop + 1, None]
-        lengths = np.minimum(np.diff(self.history_splits[start:stop + 1]), max_history)[:, None]
-        mask = np.arange(max_history) < lengths
-        places = (ends - lengths + np.arange(max_history))[mask]
+        splits = self.history_splits[start:stop + 1]
+        places, mask = histories.last_clicks(splits[:-1], splits[1:], max_history)
+        clicks = places[mask]
         features = 0 if self.history_features is None else self.history_features.shape[1]
         item_rows = np.zeros(mask.shape + (1 + features,), np.int64)
-        item_rows[mask, 0] = self.history_ids[places]
+        item_rows[mask, 0] = self.history_ids[clicks]
         if features:
-            item_rows[mask, 1:] = self.history_features[places]
-        time_gaps = np.full(mask.shape, -1, np.int64)
+            item_rows[mask, 1:] = self.history_features[clicks]
+        time_gaps = np.full(mask.shape, histories.UNKNOWN_GAP, np.int64)
         if self.history_times is not None:
-            requests = np.broadcast_to(self.request_times[start:stop, None], mask.shape)[mask]
-            times = self.history_times[places]
-            time_gaps[mask] = np.where((requests > 0) & (times > 0), np.maximum(requests - times, 0), -1)
-        dwell = np.full(mask.shape, -1, np.int64)
+            times = np.zeros(mask.shape, np.int64)
+            times[mask] = self.history_times[clicks]
+            time_gaps = histories.time_gaps(self.request_times[start:stop, None], times, mask)
+        dwell = np.full(mask.shape, histories.UNKNOWN_DWELL, np.int64)
         if self.history_dwell is not None:
-            dwell[mask] = np.maximum(self.history_dwell[places], -1)
+            dwell[mask] = self.history_dwell[clicks]
+            dwell = histories.dwell_times(dwell, mask)
         return Histories(item_rows, mask, time_gaps, dwell)
 
     def take(self, rows: np.ndarray) -> "EvaluationSet":

@@ -5,9 +5,8 @@ import tensorflow as tf
 
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
+from clrec_tf.data import histories
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.encoders.clicks import time_gap
-from clrec_tf.encoders.clicks import UNKNOWN_GAP
 
 
 def per_click(schema: schema_lib.Schema) -> list[str]:
@@ -105,10 +104,7 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
     """
     begin = tf.gather(pool["splits"], sequences)
     length = tf.minimum(targets - begin, max_history)
-    first = targets - length
-    steps = tf.range(max_history, dtype=tf.int64)[None, :]
-    mask = steps < length[:, None]
-    clicks = tf.where(mask, first[:, None] + steps, 0)
+    clicks, mask = histories.last_clicks(begin, targets, max_history, tf)
     batch = {
         "history": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0),
         "length": length,
@@ -117,21 +113,21 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
         "weight": tf.where(valid & (length > 0), tf.gather(pool["weight"], sequences), 0.0),
     }
     if "timestamp" in pool:
-        request, click = tf.gather(pool["timestamp"], targets)[:, None], tf.gather(pool["timestamp"], clicks)
-        batch["time_gap"] = tf.where(mask & (request > 0) & (click > 0), time_gap(request, click), UNKNOWN_GAP)
+        times = pool["timestamp"]
+        batch["time_gap"] = histories.time_gaps(tf.gather(times, targets)[:, None], tf.gather(times, clicks), mask, tf)
     if "dwell" in pool:
-        dwell = tf.gather(pool["dwell"], clicks)
-        batch["dwell"] = tf.where(mask & (dwell >= 0), dwell, UNKNOWN_GAP)
+        batch["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
     return batch
 
 
 def _drop_times(batch, rate, seed):
     """Some examples lose their time stamps and dwell times, so that what stands for unknown ones is trained too."""
-    timed = [name for name in ("time_gap", "dwell") if name in batch]
+    timed = {"time_gap": histories.UNKNOWN_GAP, "dwell": histories.UNKNOWN_DWELL}
+    timed = {name: unknown for name, unknown in timed.items() if name in batch}
     if timed and rate > 0:
         dropped = tf.random.stateless_uniform(tf.shape(batch["length"]), seed) < rate
-        for name in timed:
-            batch[name] = tf.where(dropped[:, None], tf.constant(UNKNOWN_GAP, tf.int64), batch[name])
+        for name, unknown in timed.items():
+            batch[name] = tf.where(dropped[:, None], tf.constant(unknown, tf.int64), batch[name])
     return batch
 
 

@@ -1,18 +1,13 @@
 """What a click adds to its item on the user side: when it was (time bucket) and where it stood (position)."""
 import tensorflow as tf
 
+from clrec_tf.data.histories import UNKNOWN_GAP
 from clrec_tf.encoders import embeddings
 
-UNKNOWN_GAP = -1  # seconds; marks a missing time stamp
 BOUNDARIES = {
     "minutes": tuple(60 * m for m in (5, 10, 15, 30, 60, 120, 240, 480, 960, 1920, 3840)),  # seconds; 12 buckets
     "log2": tuple(2 ** i for i in range(31)),  # 0 below 1 s, else 1 + floor(log2 Δ), capped at 31
 }
-
-
-def time_gap(request_time: tf.Tensor, click_time: tf.Tensor) -> tf.Tensor:
-    """Δ = t_request − t_click in seconds, not below 0: broadcastable int64 -> int64."""
-    return tf.maximum(request_time - click_time, 0)
 
 
 def time_bucket(gap: tf.Tensor, boundaries) -> tf.Tensor:

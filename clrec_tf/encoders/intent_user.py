@@ -8,10 +8,10 @@ import dataclasses
 
 import tensorflow as tf
 
+from clrec_tf.data.histories import UNKNOWN_GAP
 from clrec_tf.encoders.clicks import BOUNDARIES
 from clrec_tf.encoders.clicks import positions
 from clrec_tf.encoders.clicks import time_bucket
-from clrec_tf.encoders.clicks import UNKNOWN_GAP
 from clrec_tf.encoders.dense import JoinedMlp
 from clrec_tf.encoders import embeddings
 from clrec_tf.losses.contrastive import l2_normalize

@@ -34,15 +34,13 @@ function `recent` of a loaded tower, which is no signature: see `encode_recent`.
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.encoders.clicks import time_gap
-from clrec_tf.encoders.clicks import UNKNOWN_GAP
+from clrec_tf.data import histories
 from clrec_tf.publishing.candidates import scales_between
 from clrec_tf.publishing.graph_checks import checked_between, checked_counts, largest, one_each, same_shape
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.retrieval.signatures import PADDING
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
-_UNKNOWN_DWELL = -1
 
 
 class UserTower(tf.Module):
@@ -98,14 +96,13 @@ class UserTower(tf.Module):
         positions = self.positions(history)
         known = positions >= 0
         # The width is T whatever L is, so a result cannot depend on how far a batch was padded.
-        recent = lambda values, default: tf.ragged.boolean_mask(values, known)[:, -self.max_history:].to_tensor(
-            default, shape=[None, self.max_history])
+        recent = lambda values, padding: histories.last_known_values(values, known, self.max_history, padding)
         times = {}
         if self.uses_time:
             times = dict(request_time=one_each(request_time, history, "request_time"),
                          timestamps=recent(same_shape(history, timestamps, "timestamps"), 0))
         if self.uses_dwell:
-            times["dwell"] = recent(same_shape(history, dwell, "dwell"), _UNKNOWN_DWELL)
+            times["dwell"] = recent(same_shape(history, dwell, "dwell"), histories.UNKNOWN_DWELL)
         popularity = checked_between(popularity, history, "popularity", *self._popularity_range)
         return self.encode_recent(recent(positions, -1), popularity, **times)
 
@@ -124,11 +121,9 @@ class UserTower(tf.Module):
         items = tf.gather(self.items, tf.maximum(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
         gaps = None
         if self.uses_time:
-            request = request_time[:, None]
-            gaps = tf.where((timestamps > 0) & (request > 0) & mask, time_gap(request, timestamps),
-                            tf.constant(UNKNOWN_GAP, tf.int64))
+            gaps = histories.time_gaps(request_time[:, None], timestamps, mask, tf)
         if self.uses_dwell:
-            dwell = tf.maximum(dwell, _UNKNOWN_DWELL)
+            dwell = histories.dwell_times(dwell, mask, tf)
         vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
         known = tf.reduce_any(mask, axis=1, keepdims=True)
         last = tf.ones_like(weights) * popularity[:, None]

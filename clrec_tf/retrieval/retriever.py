@@ -5,6 +5,7 @@ from typing import Optional, Sequence, Union
 
 import numpy as np
 
+from clrec_tf.data.histories import last_known
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval import merge as merge_lib
@@ -195,7 +196,7 @@ class Retriever:
         shape = len(requests), self.bundle.manifest["max_history"]
         positions, times, dwell = np.full(shape, -1), np.zeros(shape, np.int64), np.full(shape, -1)
         for row, (request, plan) in enumerate(zip(requests, plans)):
-            recent = np.flatnonzero(plan.history >= 0)[-shape[1]:]
+            recent = last_known(plan.history >= 0, shape[1])
             positions[row, :len(recent)] = plan.history[recent]
             if request.timestamps is not None:
                 times[row, :len(recent)] = np.array(request.timestamps, np.int64)[recent]
