@@ -1,13 +1,12 @@
 """python -m clrec_tf.doctor: runs one operation of each package that clrec_tf stands on, and names the remedy.
 
 pip does not notice versions that do not fit: broken sets install cleanly and fail later, in the middle of a job."""
-import sys
+import importlib
 from importlib import metadata
+import sys
 from typing import Optional
 
-from clrec_tf import command_line
-from clrec_tf.config import Config
-
+# Nothing of clrec_tf is imported here: its settings, and so every flag, need packages whose absence is to be reported.
 REMEDY = "pip install -c constraints.txt -e ."
 SERVICE = ("fastapi", "uvicorn", "msgspec", "prometheus-client")
 SERVICE_REMEDY = "pip install -c constraints.txt -e '.[serve]'"
@@ -92,17 +91,22 @@ CHECKS = {"tensorflow": _tensorflow, "tf-keras": _keras, "tensorflow-recommender
           "tensorflow-io": _io, "scann": _scann, "tensorflow-serving-api": _serving_api,
           "polars": _polars, "matplotlib": _matplotlib}
 
+IMPORTED = {"absl-py": "absl", "numpy": "numpy", "protobuf": "google.protobuf"}  # shown only where they are at fault
+
 
 def diagnose() -> dict[str, tuple[str, str, Optional[bool]]]:
     """Runs every check: package -> (version, what ran or what failed, whether it works; None: it need not be there)."""
-    found = {package: _diagnosed(package, check) for package, check in CHECKS.items()}
+    results = {package: _diagnosed(package, lambda module=module: importlib.import_module(module).__name__)
+             for package, module in IMPORTED.items()}
+    results = {package: result for package, result in results.items() if not result[2]}
+    results |= {package: _diagnosed(package, check) for package, check in CHECKS.items()}
     absent = [package for package in SERVICE if _version(package) is None]
     if absent:
-        found["the service"] = ("absent", f"for clrec_tf.serve alone; not installed: {', '.join(absent)}; "
-                                f"{SERVICE_REMEDY}", None)
+        results["the service"] = ("absent", f"for clrec_tf.serve alone; not installed: {', '.join(absent)}; "
+                                  f"{SERVICE_REMEDY}", None)
     else:
-        found["the service"] = _diagnosed(SERVICE[0], _service)
-    return found
+        results["the service"] = _diagnosed(SERVICE[0], _service)
+    return results
 
 
 def _diagnosed(package, check):
@@ -112,7 +116,7 @@ def _diagnosed(package, check):
     try:
         return version, check(), True
     except Exception as error:  # pylint: disable=broad-except  (whatever a broken binary raises)
-        return version, f"{type(error).__name__}: {str(error).splitlines()[0][:150]}", False
+        return version, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}", False
 
 
 def _version(package) -> Optional[str]:
@@ -122,18 +126,29 @@ def _version(package) -> Optional[str]:
         return None
 
 
-def main(config: Config) -> int:
-    """Runs the command; exit code 1 if anything does not work."""
+def main(config) -> int:
+    """Runs the command, which has no settings; exit code 1 if anything does not work."""
     del config
-    found = diagnose()
-    for package, (version, what, works) in found.items():
+    results = diagnose()
+    for package, (version, what, works) in results.items():
         print(f"{_MARKS[works]}  {package:<24} {version:<10} {what}")
-    if all(works is not False for _, _, works in found.values()):
+    if all(works is not False for _, _, works in results.values()):
         return 0
-    remedy = SERVICE_REMEDY if found["the service"][2] is False else REMEDY  # which installs all
+    remedy = SERVICE_REMEDY if results["the service"][2] is False else REMEDY  # which installs all
     print(f"remedy: install the tested set: {remedy}", file=sys.stderr)
     return 1
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The command with its flags, or without any where a package is at fault that the flags are made of."""
+    try:
+        from clrec_tf import command_line
+    except Exception:  # pylint: disable=broad-except  (whatever a broken binary raises)
+        if code := main(None):
+            sys.exit(code)
+        raise  # every package works: the fault is ours
     command_line.run(main, uses=(), usage=__doc__)
+
+
+if __name__ == "__main__":
+    run()

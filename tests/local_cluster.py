@@ -1,12 +1,10 @@
 """A cluster of real processes on this machine, role by role: started, killed, stopped and started again by tests.
 
-Every process has a group of its own, which is killed when the context ends; logs are kept in a folder.
+Flags and logs of the roles; the processes themselves are those of ``training/cluster/local_roles``.
 """
 import io
 import json
-import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -14,9 +12,10 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.lab.benchmarks.chief import free_addresses
 from clrec_tf.training.checkpoints import find_checkpoint
-from clrec_tf.training.cluster.roles import reachable
+from clrec_tf.training.cluster.local_roles import LocalRoles
+from clrec_tf.training.cluster.roles import Task
+from clrec_tf.training.cluster.roles import wait_for_servers
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -103,7 +102,7 @@ def queue_of(found: dict, part: str, worker: int):
                  if name.startswith("queue/") and name.endswith(f"{part}/{worker}")), None)
 
 
-class LocalCluster:
+class LocalCluster(LocalRoles):
     """Roles at fixed addresses.
 
     Args:
@@ -113,36 +112,20 @@ class LocalCluster:
     """
 
     def __init__(self, folder: pathlib.Path, settings: dict, workers: int = 2, servers: int = 2):
+        super().__init__(workers, servers)
         self._folder, self._workers, self._servers = folder, workers, servers
         self._settings = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, "parallel_ops": 4, "threads": 1,
                           "shard_rows": 30, "seed": 0, **settings}
-        self.addresses = free_addresses(workers, servers)
-        self._processes = {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        for role, index in list(self._processes):
-            self.kill(role, index)
-
-    def tf_config(self, role: str, index: int) -> str:
-        """What tells a process its place."""
-        return json.dumps({"cluster": self.addresses, "task": {"type": role, "index": index}})
 
     def start(self, role: str, index: int = 0, cwd=ROOT, environ=None, code: str = "", **settings) -> subprocess.Popen:
         """Starts one role, the command or Python code; settings go over those of the cluster."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        environ = {**os.environ, "TF_CONFIG": self.tf_config(role, index), "TF_CPP_MIN_LOG_LEVEL": "1",
-                   "PYTHONPATH": str(ROOT), **(environ or {})}
+        environ = {"TF_CPP_MIN_LOG_LEVEL": "1", "PYTHONPATH": str(ROOT), **(environ or {})}
         with open(self._log(role, index), "a", encoding="utf-8") as log:
             log.write(STARTED)
             log.flush()
             command = [sys.executable, *(["-c", code] if code else ["-m", "clrec_tf.train"])]
-            process = subprocess.Popen(command + flags(**{**self._settings, **settings}), stdout=log, stderr=log,
-                                       cwd=cwd, env=environ, start_new_session=True)
-        self._processes[role, index] = process
-        return process
+            return self.launch(role, index, command + flags(**{**self._settings, **settings}), log, environ, cwd)
 
     def start_servers(self, **settings):
         """Starts all workers and parameter servers."""
@@ -153,8 +136,7 @@ class LocalCluster:
 
     def wait_for_servers(self):
         """Until all workers and parameter servers listen."""
-        addresses = self.addresses["worker"] + self.addresses["ps"]
-        wait_for(lambda: all(reachable(address) for address in addresses), "workers and parameter servers")
+        wait_for_servers(Task("chief", 0, self.addresses), 150.0)
 
     def chief(self, seconds: float = 150.0, **settings) -> int:
         """Runs a chief to its end; returns its exit code."""
@@ -166,25 +148,10 @@ class LocalCluster:
         lines = [line for line in self.log("chief").splitlines() if line.startswith("TOLD ")]
         return json.loads(lines[-1].removeprefix("TOLD "))
 
-    def signal(self, role: str, index: int, number: int):
-        """Sends a signal, for example SIGSTOP or SIGCONT."""
-        os.killpg(self._processes[role, index].pid, number)
-
-    def kill(self, role: str, index: int = 0):
-        """kill -9; returns when the process is gone."""
-        process = self._processes.pop((role, index))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-    def running(self, role: str, index: int = 0) -> bool:
-        """Whether the process has not ended."""
-        return self._processes[role, index].poll() is None
-
     def ended(self, role: str, index: int = 0, seconds: float = 150.0) -> int:
         """The exit code, once the process has ended."""
         try:
-            return self._processes[role, index].wait(seconds)
+            return self.wait(role, index, seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{role} {index} runs on: {self.log(role, index)[-3000:]}") from None
 

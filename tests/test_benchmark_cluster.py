@@ -21,13 +21,14 @@ from clrec_tf.lab.benchmarks import cluster_traffic
 from clrec_tf.lab.benchmarks.counts import distinct_ids
 from clrec_tf.lab.benchmarks.drawn_feed import CountedFeed
 from clrec_tf.lab.benchmarks.drawn_feed import DrawnFeed
-from clrec_tf.lab.benchmarks import local_cluster
+from clrec_tf.lab.benchmarks import measured_cluster
 from clrec_tf.lab.benchmarks import traffic
 from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
+from clrec_tf.training.cluster import own_network
 
 SMALL = Config(model=ModelConfig(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean"),
                train=TrainConfig(batch_size=32, steps_per_call=2),
@@ -122,7 +123,7 @@ def test_suite_in_small(monkeypatch):
 
 @pytest.mark.cluster
 def test_errors_come_back_and_roles_end_with_the_context():
-    with pytest.raises(KeyboardInterrupt), local_cluster.LocalCluster(SMALL, 1, 1) as running:
+    with pytest.raises(KeyboardInterrupt), measured_cluster.MeasuredCluster(SMALL, 1, 1) as running:
         with pytest.raises(UserError, match="^for a person: 1$"):
             running.call(refuse)
         with pytest.raises(RuntimeError, match=r"(?s)in refuse_nothing\b.*ZeroDivisionError"):
@@ -139,7 +140,7 @@ def test_errors_come_back_and_roles_end_with_the_context():
 def test_roles_end_with_a_process_that_is_killed():
     """Also while the chief is busy and does not listen."""
     code = ("from tests import test_benchmark_cluster as t\n"
-            "with t.local_cluster.LocalCluster(t.SMALL, 1, 1) as running:\n"
+            "with t.local_cluster.MeasuredCluster(t.SMALL, 1, 1) as running:\n"
             "    print(running.group, flush=True)\n"
             "    running.call(t.stand)")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
@@ -175,11 +176,12 @@ def assert_gone(group):
 
 
 def test_where_there_is_no_network_of_its_own_it_is_said(monkeypatch):
-    local_cluster.network.cache_clear()
-    monkeypatch.setattr(local_cluster.shutil, "which", lambda name: None if name == "ip" else f"/bin/{name}")
-    assert local_cluster.network() == ([], "this machine's loopback with whatever else uses it, since there is no "
-                                           "command ip")
-    local_cluster.network.cache_clear()
-    monkeypatch.setattr(local_cluster, "COUNTERS", "/nowhere")
+    own_network.own_network.cache_clear()
+    monkeypatch.setattr(own_network.shutil, "which", lambda name: None if name == "unshare" else f"/bin/{name}")
+    assert own_network.own_network()[0] == []
+    assert measured_cluster.network() == ("this machine's loopback with whatever else uses it, since there is no "
+                                          "command unshare")
+    own_network.own_network.cache_clear()
+    monkeypatch.setattr(measured_cluster, "COUNTERS", "/nowhere")
     with pytest.raises(UserError, match="read from /nowhere"):
-        local_cluster.loopback_bytes()
+        measured_cluster.loopback_bytes()

@@ -14,11 +14,11 @@ from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks import serve_child
 from clrec_tf.lab.benchmarks.served_bundles import FACTS_FILE
 from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
 from clrec_tf.lab.benchmarks.served_catalogue import SHARES
 from clrec_tf.lab.benchmarks import served_load
+from clrec_tf.lab.benchmarks import served_process
 
 WORLD = ServedWorld(3000, 16)
 CONFIG = Config(benchmark=BenchmarkConfig(suite=("serve",), rounds=1, benchmark_items=2000, serve_seconds=1.0))
@@ -102,14 +102,14 @@ def test_stages_by_hand():
     for value in (.001, .002, .006):
         seconds.labels("wait").observe(value)
     seconds.labels("tower").observe(.2)
-    assert serve_child.stages(before, read()) == {
+    assert served_process.stages(before, read()) == {
         "stage_seconds{wait}": dict(count=3, mean_ms=3.0, p99_ms_at_most=10.0),
         "stage_seconds{tower}": dict(count=1, mean_ms=200.0, p99_ms_at_most=None)}
 
 
 def test_a_service_that_does_not_start_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"(?s)the service ended with 2: .*no complete version"):
-        with serve_child.ServedBundle(str(tmp_path), ServeConfig()):
+        with served_process.ServedBundle(str(tmp_path), ServeConfig()):
             pass
 
 

@@ -7,7 +7,7 @@ import pytest
 from clrec_tf.config import ClusterConfig
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.chief import free_addresses
+from clrec_tf.training.cluster.local_roles import free_addresses
 from clrec_tf.training.cluster import roles
 from clrec_tf.training.cluster.roles import task_from_environment
 from tests.local_cluster import LocalCluster

@@ -1,11 +1,13 @@
 """Every command's flags, help, exit codes and errors, in processes of their own as a user meets them."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
+import clrec_tf
 from clrec_tf.config import Config
 from clrec_tf import doctor
 
@@ -121,6 +123,31 @@ def test_doctor_says_how_to_get_the_service_and_does_without(monkeypatch, capsys
     assert doctor.main(Config()) == 1
     told = capsys.readouterr()
     assert told.out.startswith("FAIL  the service") and told.err.endswith("'.[serve]'\n")
+
+
+@pytest.mark.parametrize("hidden, package", [
+    ("tensorflow", "tensorflow"), ("tf_keras", "tf-keras"), ("absl", "absl-py"), ("numpy", "numpy"), ("polars", "polars")])
+def test_doctor_reports_a_package_that_cannot_be_imported_and_the_remedy(tmp_path, hidden, package):
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {hidden!r}:
+            raise ImportError("hidden: undefined symbol")
+sys.meta_path.insert(0, Hide())
+""")
+    result = command("doctor", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert re.search(rf"^FAIL  {package} +\d\S+ +ImportError: hidden: undefined symbol$", result.stdout, re.MULTILINE)
+    assert result.stderr.endswith("remedy: install the tested set: pip install -c constraints.txt -e .\n")
+
+
+def test_doctor_does_not_call_a_fault_of_ours_one_of_a_package(monkeypatch):
+    monkeypatch.setattr(doctor, "main", lambda config: 0)
+    monkeypatch.setitem(sys.modules, "clrec_tf.command_line", None)
+    monkeypatch.delattr(clrec_tf, "command_line", raising=False)
+    with pytest.raises(ImportError):
+        doctor.run()
 
 
 @pytest.mark.parametrize("error, code, words", [

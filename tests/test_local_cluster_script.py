@@ -113,5 +113,6 @@ def test_without_a_network_of_its_own_it_does_not_start(tmp_path):
     (tmp_path / "unshare").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "unshare").chmod(0o755)
     done = subprocess.run([ROOT / "launch" / "local_cluster.sh"], capture_output=True, text=True, check=False,
-                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable,
+                               "PYTHONPATH": str(ROOT)})
     assert done.returncode == 2 and "NETWORK=host allows that" in done.stderr

@@ -9,9 +9,9 @@ import statistics
 from absl import logging
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.local_cluster import LocalCluster
-from clrec_tf.lab.benchmarks.local_cluster import loopback_bytes
-from clrec_tf.lab.benchmarks.local_cluster import network
+from clrec_tf.lab.benchmarks.measured_cluster import loopback_bytes
+from clrec_tf.lab.benchmarks.measured_cluster import MeasuredCluster
+from clrec_tf.lab.benchmarks.measured_cluster import network
 from clrec_tf.lab.benchmarks import queue_steps
 from clrec_tf.lab.benchmarks import server_memory
 from clrec_tf.lab.benchmarks import timing
@@ -47,7 +47,7 @@ def run(config: Config) -> dict:
     """
     lengths = queue_steps.histories(config)
     loopback_bytes()  # says at once where there is no such counter
-    logging.info("the cluster runs in %s", network()[1])
+    logging.info("the cluster runs in %s", network())
     cases = []
     for length in lengths:
         for encoder in ENCODERS:
@@ -60,7 +60,7 @@ def run(config: Config) -> dict:
     ratios = headlines(cases) | {f"coordinator_calls_per_second_{most}_workers": calls,
                                  "two_workers_vs_one": workers["ratio"]} | memory.pop("ratios")
     return dict(
-        ratios=ratios, network=network()[1], cases=cases, workers=workers, server_memory=memory,
+        ratios=ratios, network=network(), cases=cases, workers=workers, server_memory=memory,
         coordinator=dict(by_workers=coordinator, steps_per_call_for_1300_steps_per_s=needed),
         paper_bytes_per_sample={side: round(1000 * sent / samples) for side, (sent, samples) in PAPER.items()},
         rounds=config.benchmark.rounds)
@@ -71,7 +71,7 @@ def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
     features, on_candidates = ENCODERS[encoder]
     config, found = queue_steps.case_config(config, length, candidate_features=on_candidates), []
     rounds = min(config.benchmark.rounds, TRAFFIC_ROUNDS)
-    with LocalCluster(config, 1, SERVERS) as cluster:
+    with MeasuredCluster(config, 1, SERVERS) as cluster:
         for draw in DRAWS:
             items = Items(config.benchmark.benchmark_items, features=features, draw=draw)
             kinds = cluster.call(traffic.compare, config, items, KINDS, rounds)
@@ -109,7 +109,7 @@ def compare_workers(config: Config, length: int) -> dict:
     """Samples/s of CLRec with two workers and with one, in turn; all roles share this machine's cores."""
     config = queue_steps.case_config(config, length)
     items, size = Items(config.benchmark.benchmark_items, features=True), config.train.batch_size
-    with LocalCluster(config, 1, SERVERS) as one, LocalCluster(config, 2, SERVERS) as two:
+    with MeasuredCluster(config, 1, SERVERS) as one, MeasuredCluster(config, 2, SERVERS) as two:
         seconds = {one: [], two: []}
         for cluster in seconds:
             cluster.call(traffic.hold_steps, config, items, "cached")
@@ -125,7 +125,7 @@ def compare_workers(config: Config, length: int) -> dict:
 
 def coordinated(config: Config, workers: int) -> dict[str, float]:
     """What one coordinator hands out to so many workers."""
-    with LocalCluster(config, workers, 1) as cluster:
+    with MeasuredCluster(config, workers, 1) as cluster:
         found = cluster.call(traffic.trivial_calls, CALLS, config.benchmark.rounds)
     logging.info("%d workers: %s", workers, found)
     return found

@@ -16,10 +16,6 @@ from absl import logging
 
 from clrec_tf.config import Config
 from clrec_tf.lab.benchmarks import open_loop
-from clrec_tf.lab.benchmarks.serve_child import cpu_seconds
-from clrec_tf.lab.benchmarks.serve_child import Memory
-from clrec_tf.lab.benchmarks.serve_child import ServedBundle
-from clrec_tf.lab.benchmarks.serve_child import stages
 from clrec_tf.lab.benchmarks import serve_in_process
 from clrec_tf.lab.benchmarks.served_bundles import DIM
 from clrec_tf.lab.benchmarks.served_bundles import HISTORY
@@ -28,6 +24,10 @@ from clrec_tf.lab.benchmarks.served_bundles import published
 from clrec_tf.lab.benchmarks.served_bundles import STEPS
 from clrec_tf.lab.benchmarks.served_catalogue import ASKING
 from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
+from clrec_tf.lab.benchmarks.served_process import cpu_seconds
+from clrec_tf.lab.benchmarks.served_process import Memory
+from clrec_tf.lab.benchmarks.served_process import ServedBundle
+from clrec_tf.lab.benchmarks.served_process import stages
 from clrec_tf.lab.children import in_child
 from clrec_tf.system import atomic
 

@@ -2,7 +2,7 @@
 import dataclasses
 
 from clrec_tf.config import Config
-from clrec_tf.lab.benchmarks.local_cluster import LocalCluster
+from clrec_tf.lab.benchmarks.measured_cluster import MeasuredCluster
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.models.build import build_model
 from clrec_tf.training.optimizers import build_optimizer
@@ -13,7 +13,7 @@ SLOTS = {"lazy_adam": 2, "adagrad": 1}
 
 def measure(config: Config) -> dict:
     """Memory of each of two parameter servers before, while and after model and optimizer are made."""
-    with LocalCluster(config, 1, SERVERS) as cluster:
+    with MeasuredCluster(config, 1, SERVERS) as cluster:
         alone = cluster.call(_memory, "VmRSS")
         values = cluster.call(_make)
         held, peak = cluster.call(_memory, "VmRSS"), cluster.call(_memory, "VmHWM")

@@ -13,7 +13,7 @@ from clrec_tf.config import Config
 from clrec_tf.lab.benchmarks.counts import distinct_ids
 from clrec_tf.lab.benchmarks.drawn_feed import CountedFeed
 from clrec_tf.lab.benchmarks.drawn_feed import DrawnFeed
-from clrec_tf.lab.benchmarks.local_cluster import loopback_bytes
+from clrec_tf.lab.benchmarks.measured_cluster import loopback_bytes
 from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
 from clrec_tf.lab.benchmarks.workload import Items

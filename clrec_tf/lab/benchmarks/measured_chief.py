@@ -1,14 +1,11 @@
-"""The process of a `LocalCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent.
+"""The process of a `MeasuredCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent.
 
 TensorFlow is imported after the roles are started, which import it at the same time.
 """
 import dataclasses
-import json
 import multiprocessing.connection
 import os
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,7 +15,9 @@ import traceback
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.local_cluster import tail
+from clrec_tf.lab.benchmarks.measured_cluster import tail
+from clrec_tf.training.cluster.local_roles import LocalRoles
+from clrec_tf.training.cluster.own_network import raise_loopback
 
 CONNECT_S = 120  # at most, for roles that need no more than to start
 
@@ -36,51 +35,27 @@ class Session:
         settings = dataclasses.replace(config.cluster,
                                        connect_deadline_s=min(config.cluster.connect_deadline_s, CONNECT_S))
         self.config, self.kept = dataclasses.replace(config, cluster=settings), {}
-        addresses = free_addresses(workers, servers)
-        self._roles = {f"{role} {index}": _start(role, index, addresses, config)
-                       for role in ("worker", "ps") for index in range(len(addresses[role]))}
+        self._roles, self._logs = LocalRoles(workers, servers, own_groups=False), {}
+        command = [sys.executable, "-m", "clrec_tf.train", f"--threads={config.train.threads}",
+                   f"--parallel_ops={config.train.parallel_ops}"]
+        for task in [("worker", index) for index in range(workers)] + [("ps", index) for index in range(servers)]:
+            self._logs[task] = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
+            self._roles.launch(*task, command, self._logs[task])
         # pylint: disable=import-outside-toplevel
         from clrec_tf.lab.children import quiet_about_functions
         from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
         from clrec_tf.training.cluster.roles import Task
         quiet_about_functions()
         try:
-            self.runtime = ClusterRuntime(Task("chief", 0, addresses), self.config)
+            self.runtime = ClusterRuntime(Task("chief", 0, self._roles.addresses), self.config)
         except ClusterError as error:
-            said = "".join(f"\n{name} has ended: {tail(log)}" for name, (process, log) in self._roles.items()
-                           if process.poll() is not None)
-            raise ClusterError(f"{error}{said}") from error
+            ended = "".join(f"\n{role} {index} has ended: {tail(log)}" for (role, index), log in self._logs.items()
+                            if not self._roles.running(role, index))
+            raise ClusterError(f"{error}{ended}") from error
 
     def pids(self, role: str) -> list[int]:
         """Processes of the tasks of a role."""
-        return [process.pid for name, (process, _) in self._roles.items() if name.startswith(role)]
-
-
-def free_addresses(workers, servers):
-    """Role -> free addresses; the ports are held until all are known."""
-    held = []
-    try:
-        for _ in range(1 + workers + servers):
-            held.append(socket.socket())
-            held[-1].bind(("127.0.0.1", 0))
-        found = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
-    except OSError as error:
-        raise UserError(f"no free port on 127.0.0.1 for {1 + workers + servers} roles: {error.strerror}") from error
-    finally:
-        for one in held:
-            one.close()
-    return {"chief": found[:1], "worker": found[1:1 + workers], "ps": found[1 + workers:]}
-
-
-def _start(role, index, addresses, config):
-    """(Process, its log)."""
-    task = {"cluster": addresses, "task": {"type": role, "index": index}}
-    log = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
-    process = subprocess.Popen(  # pylint: disable=consider-using-with
-        [sys.executable, "-m", "clrec_tf.train", f"--threads={config.train.threads}",
-         f"--parallel_ops={config.train.parallel_ops}"],
-        env={**os.environ, "TF_CONFIG": json.dumps(task)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    return process, log
+        return self._roles.pids(role)
 
 
 def _end_with(parent):
@@ -101,7 +76,9 @@ def _done(function, *arguments):
 
 
 def main():
-    """Serves the process at the other end of the connection whose file descriptor is the argument."""
+    """Serves the process at the other end of the connection whose file descriptor is the first argument."""
+    if "own_network" in sys.argv[2:]:
+        raise_loopback()
     connection = multiprocessing.connection.Connection(int(sys.argv[1]))
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:

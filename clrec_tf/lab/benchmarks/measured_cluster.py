@@ -3,10 +3,8 @@
 Chief and roles are a group of processes in a network of their own, where the system allows that: its byte counters
 count them alone. The group ends with this process, however that ends.
 """
-import functools
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,13 +14,14 @@ from typing import Callable
 from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
+from clrec_tf.training.cluster.own_network import own_network
 
 OWN_NETWORK = "a network of its own"
 COUNTERS = "/proc/net/dev"
 SHOWN = 1500  # characters
 
 
-class LocalCluster:
+class MeasuredCluster:
     """Context in which a cluster runs.
 
     Args:
@@ -36,7 +35,9 @@ class LocalCluster:
 
     def __enter__(self):
         self._connection, theirs = multiprocessing.Pipe()
-        command = [*network()[0], sys.executable, "-m", "clrec_tf.lab.benchmarks.chief", str(theirs.fileno())]
+        prefix, _ = own_network()
+        command = [*prefix, sys.executable, "-m", "clrec_tf.lab.benchmarks.measured_chief", str(theirs.fileno()),
+                   *(["own_network"] if prefix else [])]
         self._messages = tempfile.TemporaryFile()
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=self._messages,
                                          stderr=self._messages, start_new_session=True)
@@ -54,7 +55,7 @@ class LocalCluster:
         return self._process.pid
 
     def call(self, function: Callable, *arguments):
-        """function(session, *arguments) of the chief's process; see `chief.Session`.
+        """function(session, *arguments) of the chief's process; see `measured_chief.Session`.
 
         Raises:
           ClusterError: the chief is gone; errors of the function as they are where they are for a person.
@@ -92,17 +93,10 @@ def tail(log) -> str:
     return log.read().decode(errors="replace").strip()[-SHOWN:] or "nothing"
 
 
-@functools.cache
-def network() -> tuple[list[str], str]:
-    """(How a command is started in a network of its own, and what network that is in words)."""
-    missing = [name for name in ("unshare", "ip") if not shutil.which(name)]
-    if missing:
-        return [], f"this machine's loopback with whatever else uses it, since there is no command {missing[0]}"
-    for option in ("-n", "-rn"):  # as root, or as root of a user namespace of its own
-        prefix = ["unshare", option, "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
-        if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
-            return prefix, OWN_NETWORK
-    return [], "this machine's loopback with whatever else uses it, since unshare -n is not allowed"
+def network() -> str:
+    """What network the cluster runs in, in words."""
+    prefix, reason = own_network()
+    return OWN_NETWORK if prefix else f"this machine's loopback with whatever else uses it, since {reason}"
 
 
 def loopback_bytes() -> int:

@@ -15,7 +15,7 @@ from prometheus_client import parser
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.local_cluster import tail
+from clrec_tf.lab.benchmarks.measured_cluster import tail
 
 START_S, STOP_S, CALL_S = 300.0, 30.0, 10.0
 MEMORY_EVERY_S = 0.5
