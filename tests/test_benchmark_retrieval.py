@@ -16,7 +16,7 @@ from tests.test_benchmarks import SMALL
 
 def test_clusters_are_uneven_and_users_are_near_them():
     drawn = draw_clustered(4000, 10, 50, 64)
-    assert (drawn.items.shape, drawn.fresh.shape, drawn.queries.shape) == ((4000, 64), (10, 64), (50, 64))
+    assert (drawn.items.shape, drawn.inserted.shape, drawn.queries.shape) == ((4000, 64), (10, 64), (50, 64))
     for vectors in vars(drawn).values():
         assert vectors.dtype == np.float32
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)

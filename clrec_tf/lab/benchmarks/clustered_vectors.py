@@ -19,19 +19,19 @@ class Clustered:
 
     Attributes:
       items: float32 [V,d].
-      fresh: float32 [F,d], more items of the same clusters.
+      inserted: float32 [F,d], more items of the same clusters.
       queries: float32 [N,d], users.
     """
     items: np.ndarray
-    fresh: np.ndarray
+    inserted: np.ndarray
     queries: np.ndarray
 
 
-def draw_clustered(items: int, fresh: int, queries: int, dim: int, seed: int = 0) -> Clustered:
-    """Draws `items` + `fresh` items in `CLUSTERS` clusters and `queries` users near them, each of width `dim`."""
+def draw_clustered(items: int, inserted: int, queries: int, dim: int, seed: int = 0) -> Clustered:
+    """Draws `items` + `inserted` items in `CLUSTERS` clusters and `queries` users near them, each of width `dim`."""
     rng, shares = np.random.default_rng(seed), cluster_shares(CLUSTERS)
     centres, spreads = draw_centres(rng, CLUSTERS, dim), draw_spreads(rng, CLUSTERS)
-    vectors = draw_around(rng, centres, spreads, rng.choice(CLUSTERS, items + fresh, p=shares))
+    vectors = draw_around(rng, centres, spreads, rng.choice(CLUSTERS, items + inserted, p=shares))
     near = centres[rng.choice(CLUSTERS, queries, p=shares)]
     other = centres[rng.integers(0, CLUSTERS, queries)]
     users = near + _QUERY_SPREAD * rng.standard_normal((queries, dim), np.float32) + _QUERY_MIX * other
