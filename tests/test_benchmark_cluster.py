@@ -140,7 +140,7 @@ def test_errors_come_back_and_roles_end_with_the_context():
 def test_roles_end_with_a_process_that_is_killed():
     """Also while the chief is busy and does not listen."""
     code = ("from tests import test_benchmark_cluster as t\n"
-            "with t.local_cluster.MeasuredCluster(t.SMALL, 1, 1) as running:\n"
+            "with t.measured_cluster.MeasuredCluster(t.SMALL, 1, 1) as running:\n"
             "    print(running.group, flush=True)\n"
             "    running.call(t.stand)")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,

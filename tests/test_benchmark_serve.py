@@ -1,4 +1,4 @@
-"""The suite serve: its world, its arithmetic, and all of it once in small, with a real service."""
+"""The suite serve: its simulator, its arithmetic, and all of it once in small, with a real service."""
 import dataclasses
 import json
 import pathlib
@@ -15,42 +15,42 @@ from clrec_tf.config import Paths
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks.served_bundles import FACTS_FILE
-from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
+from clrec_tf.lab.benchmarks.served_catalogue import CatalogueSimulator
 from clrec_tf.lab.benchmarks.served_catalogue import SHARES
 from clrec_tf.lab.benchmarks import served_load
 from clrec_tf.lab.benchmarks import served_process
 
-WORLD = ServedWorld(3000, 16)
+SIMULATOR = CatalogueSimulator(3000, 16)
 CONFIG = Config(benchmark=BenchmarkConfig(suite=("serve",), rounds=1, benchmark_items=2000, serve_seconds=1.0))
 
 
 def test_items_lie_in_clusters():
-    vectors, sizes = WORLD.vectors(), np.bincount(WORLD.cluster)
+    vectors, sizes = SIMULATOR.vectors(), np.bincount(SIMULATOR.cluster)
     assert vectors.shape == (3001, 16) and not vectors[0].any()
     np.testing.assert_allclose(np.linalg.norm(vectors[1:], axis=1), 1, atol=1e-5)
     assert len(sizes) == 150 and sizes[:15].sum() > 3 * sizes[-15:].sum()
     cosines = vectors[1:] @ vectors[1:].T
-    same = WORLD.cluster[:, None] == WORLD.cluster
+    same = SIMULATOR.cluster[:, None] == SIMULATOR.cluster
     assert cosines[same].mean() > .7 > .2 > cosines[~same].mean()
-    np.testing.assert_array_equal(vectors, ServedWorld(3000, 16).vectors())
+    np.testing.assert_array_equal(vectors, CatalogueSimulator(3000, 16).vectors())
 
 
 def test_users_click_in_their_clusters():
-    users = WORLD.users(4000, 20, 1)
-    clicked = WORLD.cluster[users.history - 1]
+    users = SIMULATOR.users(4000, 20, 1)
+    clicked = SIMULATOR.cluster[users.history - 1]
     assert (clicked[:, :, None] == users.clusters[:, None, :]).any(axis=2).all()
     # Of the first cluster: its share, and what comes by chance to a cluster that was drawn twice.
     distinct = np.array([len(set(row)) == len(SHARES) for row in users.clusters])
     shares = [np.mean(clicked[distinct] == users.clusters[distinct, place, None]) for place in range(len(SHARES))]
     np.testing.assert_allclose(shares, SHARES, atol=.015)
-    following = WORLD.cluster[users.target - 1][distinct] == users.clusters[distinct, 0]
+    following = SIMULATOR.cluster[users.target - 1][distinct] == users.clusters[distinct, 0]
     assert np.mean(following) == pytest.approx(SHARES[0], abs=.04)
     assert users.history.min() == 1 and users.history.max() == 3000
-    assert (WORLD.users(10, 20, 1).history != WORLD.users(10, 20, 2).history).any()
-    held_out, rows = WORLD.evaluation_set(users), WORLD.rows(np.arange(1, 3001))
+    assert (SIMULATOR.users(10, 20, 1).history != SIMULATOR.users(10, 20, 2).history).any()
+    held_out, rows = SIMULATOR.evaluation_set(users), SIMULATOR.rows(np.arange(1, 3001))
     np.testing.assert_array_equal(held_out.next_clicks, users.target)
     np.testing.assert_array_equal(held_out.history_features[:, 0], rows[users.history.ravel() - 1, 1])
-    assert rows[:, 1].min() == 1 and rows[:, 1].max() < WORLD.schema().features[0].rows
+    assert rows[:, 1].min() == 1 and rows[:, 1].max() < SIMULATOR.schema().features[0].rows
 
 
 def answering(most, hiccups=()):
@@ -85,7 +85,8 @@ def test_capacity_by_hand():
 
 def test_the_headline_is_of_valid_runs_that_served():
     run = lambda p99, served, valid: dict(accepted_ms=dict(p99=p99), statuses={"200": served}, offered=100, valid=valid)
-    assert served_load.headline([run(9.0, 100, True), run(8.0, 99, True), run(3.0, 98, True), run(2.0, 100, False)]) == 8.0
+    runs = [run(9.0, 100, True), run(8.0, 99, True), run(3.0, 98, True), run(2.0, 100, False)]
+    assert served_load.headline(runs) == 8.0
     assert served_load.headline([run(3.0, 98, True)]) is None
     assert [served_load.overload_rate(most) for most in (0.0, 333.0, 500.0, 2000.0)] == [1000.0, 1000.0, 1500.0, 4000.0]
 

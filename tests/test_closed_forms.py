@@ -20,12 +20,12 @@ POPULARITY = np.array([3 / 8, 1 / 4, 3 / 8])  # (3·⅓ + 5·.4)/8 = ⅜, (3·�
 
 
 def test_targets_by_hand():
-    world = exposure_simulator.ExposureWorld(Q, C, SHARE, np.array([0, 0, 1]))
-    np.testing.assert_allclose(world.clicks, P)
-    np.testing.assert_allclose(world.click_popularity, POPULARITY)
+    simulation = exposure_simulator.ExposureSimulation(Q, C, SHARE, np.array([0, 0, 1]))
+    np.testing.assert_allclose(simulation.clicks, P)
+    np.testing.assert_allclose(simulation.click_popularity, POPULARITY)
     np.testing.assert_allclose(closed_forms.maximum_likelihood(P), P)
     oracle = [[.2, .4, .4], [.25, .25, .5]]
-    np.testing.assert_allclose(world.oracle, oracle)
+    np.testing.assert_allclose(simulation.oracle, oracle)
     np.testing.assert_allclose(closed_forms.inverse_propensity(P, Q), oracle)
     np.testing.assert_allclose(closed_forms.impression_queue(P, Q.mean(axis=0)), oracle)
     # p/p_d = (8/9, 4/3, 8/9) and (16/15, 4/5, 16/15)
@@ -50,11 +50,11 @@ def test_clipped_weights_by_hand():
 
 
 def test_clrec_plus_log_popularity_ranks_as_softmax():
-    """In a generated world: and not CLRec alone."""
-    world = exposure_simulator.generate(optima.world_settings("pop σ=.7", 3))
-    queue = closed_forms.click_queue(world.clicks, world.click_popularity)
-    rebiased = closed_forms.rebiased(queue, world.click_popularity)
-    for scores, row, clicks in zip(rebiased, queue, world.clicks):
+    """In a simulation: and not CLRec alone."""
+    simulation = exposure_simulator.generate(optima.simulation_settings("pop σ=.7", 3))
+    queue = closed_forms.click_queue(simulation.clicks, simulation.click_popularity)
+    rebiased = closed_forms.rebiased(queue, simulation.click_popularity)
+    for scores, row, clicks in zip(rebiased, queue, simulation.clicks):
         assert sorted(range(400), key=lambda y: -scores[y]) == sorted(range(400), key=lambda y: -clicks[y])
         assert sorted(range(400), key=lambda y: -row[y])[:20] != sorted(range(400), key=lambda y: -clicks[y])[:20]
 
@@ -92,10 +92,10 @@ def test_one_intent_makes_multi_queue_clrec():
 
 
 def test_gradient_check_sees_what_is_no_optimum():
-    world = exposure_simulator.generate(optima.world_settings("intent τ=3", 0))
-    assert table_checks.multi_queue_gradient(world.clicks, world) > .01
-    queue = closed_forms.click_queue(world.clicks, world.click_popularity)
-    assert table_checks.multi_queue_gradient(queue, world) > .01
+    simulation = exposure_simulator.generate(optima.simulation_settings("intent τ=3", 0))
+    assert table_checks.multi_queue_gradient(simulation.clicks, simulation) > .01
+    queue = closed_forms.click_queue(simulation.clicks, simulation.click_popularity)
+    assert table_checks.multi_queue_gradient(queue, simulation) > .01
 
 
 def test_measures_by_hand():
@@ -120,12 +120,12 @@ def test_popularity_auc_counts_ties_half():
 
 @pytest.fixture(scope="module")
 def evaluated():
-    """Seed 2 is one where CLRec does *not* lose to softmax in the last world."""
+    """Seed 2 is one where CLRec does *not* lose to softmax in the last simulation."""
     return {seed: optima.evaluate(seed) for seed in (0, 2)}
 
 
 def test_every_check_holds_for_other_seeds_too(evaluated):
-    found = {seed: table_checks.all_checks(worlds) for seed, worlds in evaluated.items()}
+    found = {seed: table_checks.all_checks(simulations) for seed, simulations in evaluated.items()}
     for made in found.values():
         assert len({check.name for check in made}) == len(made) and [c.name for c in made if not c.passed] == []
     only = {c.name for c in found[0]} - {c.name for c in found[2]}

@@ -32,7 +32,7 @@ def test_the_proof_holds(tmp_path):
     assert found["passed"] is True and found["seed"] == 0 and found["mask_hits"] is False
     assert found["versions"]["tensorflow"] and all(check["passed"] for check in found["checks"])
     rows = {(row["world"], row["loss"]): row for row in found["rows"]["closed_forms"]}
-    assert len(rows) == len(optima.WORLDS) * 8
+    assert len(rows) == len(optima.SIMULATIONS) * 8
     assert f"{len(found['checks'])} of {len(found['checks'])} checks hold" in result.stdout
     # What is printed is what is written; computed apart they are .856, .085, .582, 72 and .545.
     assert re.search(r"^pop +softmax +0\.856 +0\.085 +0\.582 +72 +0\.545$", result.stdout, re.MULTILINE)
@@ -62,15 +62,16 @@ def test_masked_hits_fail_the_proof(tmp_path):
 
 
 def test_the_seed_makes_other_worlds_and_a_false_statement_fails(monkeypatch, capsys):
-    monkeypatch.setattr(optima, "WORLDS", {"pop": optima.WORLDS["pop"]})
+    monkeypatch.setattr(optima, "SIMULATIONS", {"pop": optima.SIMULATIONS["pop"]})
     figures = {}
     for seed in (0, 7):
         config = Config(paths=Paths(seed=seed), proof=ProofConfig(parts=("closed_forms",)))
         assert debias_proof.prove(config)["passed"]
         figures[seed] = re.search(r"^pop +softmax (.*)$", capsys.readouterr().out, re.MULTILINE)[1].split()
     assert figures[0] != figures[7]
-    # In a world whose exposure is uniform there is no bias, and what is said of one must fail.
-    monkeypatch.setattr(optima, "WORLDS", {"pop": dataclasses.replace(optima.WORLDS["pop"], uniform_share=1.0)})
+    # In a simulation whose exposure is uniform there is no bias, and what is said of one must fail.
+    even = dataclasses.replace(optima.SIMULATIONS["pop"], uniform_share=1.0)
+    monkeypatch.setattr(optima, "SIMULATIONS", {"pop": even})
     assert not debias_proof.prove(config)["passed"]
     assert "FAILED  pop: softmax's KL over CLRec's" in capsys.readouterr().out
 

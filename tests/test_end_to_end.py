@@ -58,11 +58,11 @@ def test_judge_knows_its_world():
 
 
 def rows(biased, unbiased):
-    """Figures of CLRec; softmax has 100 items, index .8, recall .1 in both worlds."""
-    def row(world, model, diversity, index, recall):
-        return {"world": world, "seed": 4, "model": model, "aggregate_diversity@10/full": diversity,
+    """Figures of CLRec; softmax has 100 items, index .8, recall .1 in both simulations."""
+    def row(simulation, model, diversity, index, recall):
+        return {"world": simulation, "seed": 4, "model": model, "aggregate_diversity@10/full": diversity,
                 "popularity_index@10/full": index, "oracle_recall@10": recall}
-    return [row(world, *figures) for world, clrec in (("biased", biased), ("unbiased", unbiased))
+    return [row(simulation, *figures) for simulation, clrec in (("biased", biased), ("unbiased", unbiased))
             for figures in (("clrec", *clrec), ("sampled_softmax", 100, .8, .1))]
 
 
@@ -98,8 +98,8 @@ def test_the_whole_way_in_small(tmp_path, monkeypatch):
         *(("biased", name) for name in ("oracle", "most_popular", "clrec", "sampled_softmax", "ipw")),
         *(("unbiased", name) for name in ("oracle", "most_popular", "clrec", "sampled_softmax"))]
     assert len(checks) == 5 and os.path.getsize(tmp_path / "degree_histogram_0.png") > 10_000
-    for world in ("biased", "unbiased"):
-        of = {row["model"]: row for row in found if row["world"] == world}
+    for simulation in ("biased", "unbiased"):
+        of = {row["model"]: row for row in found if row["world"] == simulation}
         # Nobody recommends better than who knows the truth, or more popular items than most-popular.
         assert of["oracle"]["ctr@5"] == max(row["ctr@5"] for row in of.values())
         assert of["most_popular"]["popularity_index@5/full"] == 1 == max(

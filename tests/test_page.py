@@ -11,7 +11,7 @@ from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.update_index import update_bundle
 from tests import chromium
 from tests.exported import ITEMS
-from tests.page_worlds import HOSTILE, LARGE, multi_world, text_id, text_world
+from tests.page_catalogues import HOSTILE, LARGE, multi_world, text_id, text_world
 from tests.service_process import Service, wait_for
 
 TITLES = "[...document.querySelectorAll('#answer .item .name')].map(one => one.firstChild.textContent)"

@@ -11,7 +11,7 @@ from clrec_tf.lab.proof import tabular
 from clrec_tf.lab.proof import tabular_losses
 import tensorflow as tf
 
-WORLD = exposure_simulator.tabular_world()
+SIMULATION = exposure_simulator.tabular_simulation()
 
 
 def make_step(logits, contexts, positives, queued=(), slots=()):
@@ -85,7 +85,7 @@ def test_sampled_negatives_by_hand(monkeypatch):
 
 def test_cases_have_their_own_targets():
     """Each target as NumPy has it from q and c alone."""
-    q, c = WORLD.exposure, WORLD.click_rate
+    q, c = SIMULATION.exposure, SIMULATION.click_rate
     p = q * c / (q * c).sum(axis=1, keepdims=True)
     popularity = p.mean(axis=0)
     unnormalized = {
@@ -95,7 +95,7 @@ def test_cases_have_their_own_targets():
         "negative sampling": p / popularity ** .75, "shared negative sampling": p / popularity ** .75,
         "IPW, weights up to 20": p * np.minimum(1 / q, 20)}
     # The multi-queue's has no formula: test_tabular_intents.
-    found = [case for case in tabular_losses.cases(WORLD, mask_hits=False) if "multi-queue" not in case.name]
+    found = [case for case in tabular_losses.cases(SIMULATION, mask_hits=False) if "multi-queue" not in case.name]
     assert {case.name for case in found} == set(unnormalized)
     for case in found:
         rows = unnormalized[case.name]
@@ -106,8 +106,8 @@ def test_cases_have_their_own_targets():
 @pytest.mark.parametrize("mask_hits", [False, True])
 def test_click_queue_reaches_p_over_p_d_unless_hits_are_masked(mask_hits):
     """With another seed than the command's run in test_debias_proof; computed apart: .0008 and .0079."""
-    case = next(case for case in tabular_losses.cases(WORLD, mask_hits) if case.name == "click queue")
-    model = tabular.TableTrainer(WORLD, case.loss, case.queue, seed=1).train()
+    case = next(case for case in tabular_losses.cases(SIMULATION, mask_hits) if case.name == "click queue")
+    model = tabular.TableTrainer(SIMULATION, case.loss, case.queue, seed=1).train()
     np.testing.assert_allclose(model.sum(axis=1), 1)
     kl = measures.divergence(case.target, model)
     assert (kl > stochastic.MISSED) if mask_hits else (kl < stochastic.REACHED)
@@ -124,7 +124,7 @@ def test_a_loss_sees_a_full_queue_that_this_steps_items_have_entered(kind):
         tf.debugging.assert_less(tf.math.count_nonzero(step.queued == 0), tf.constant(tabular.QUEUE // 2, tf.int64))
         return step.positive_logits
 
-    tabular.TableTrainer(WORLD, probe, kind, seed=0, steps=10).train()
+    tabular.TableTrainer(SIMULATION, probe, kind, seed=0, steps=10).train()
 
 
 def test_training_averages_the_last_steps_only():
@@ -132,7 +132,8 @@ def test_training_averages_the_last_steps_only():
     def toward_item_0(step):
         return -step.logits[:, 0]  # a constant gradient, so that Adam moves by its rate
 
-    model = tabular.TableTrainer(exposure_simulator.tabular_world(contexts=1), toward_item_0, "", seed=0, steps=10).train()
+    simulation = exposure_simulator.tabular_simulation(contexts=1)
+    model = tabular.TableTrainer(simulation, toward_item_0, "", seed=0, steps=10).train()
     rates = [.1 + (1e-4 - .1) * step / 10 for step in range(10)]
     height = np.mean([sum(rates[:step + 1]) for step in (7, 8, 9)])
     np.testing.assert_allclose(model[:, 0] / model[:, 1], np.exp(height), rtol=1e-3)

@@ -11,8 +11,8 @@ from clrec_tf.lab.proof import tabular_intents
 from clrec_tf.lab.proof import tabular_losses
 import tensorflow as tf
 
-WORLD = exposure_simulator.tabular_world()
-CASES = {case.name: case for case in tabular_losses.cases(WORLD, mask_hits=False)}
+SIMULATION = exposure_simulator.tabular_simulation()
+CASES = {case.name: case for case in tabular_losses.cases(SIMULATION, mask_hits=False)}
 MULTI, BY_CONTEXT = CASES["multi-queue"], CASES["multi-queue, by the context's intent"]
 
 
@@ -35,7 +35,7 @@ def test_favourite_intents_by_hand():
 
 def test_target_is_stationary_and_far_from_a_single_queues():
     """Otherwise one queue that pretends to be many would pass."""
-    assert table_checks.multi_queue_gradient(MULTI.target, WORLD) < table_checks.EXACT
+    assert table_checks.multi_queue_gradient(MULTI.target, SIMULATION) < table_checks.EXACT
     assert measures.divergence(MULTI.target, CASES["click queue"].target) > stochastic.MISSED
     assert BY_CONTEXT.target is MULTI.target and BY_CONTEXT.defect and not MULTI.defect
 
@@ -43,8 +43,8 @@ def test_target_is_stationary_and_far_from_a_single_queues():
 @pytest.mark.parametrize("case", [MULTI, BY_CONTEXT], ids=["method", "defect"])
 def test_a_loss_sees_full_queues_of_which_the_main_one_has_this_steps_items(case):
     """Whoever feeds the intents' queues from the batch puts a positive into its denominator twice."""
-    intents, items = tf.constant(WORLD.intent, tf.int32), WORLD.exposure.shape[1]
-    favourite = tf.constant(tabular_intents.favourite_intents(WORLD.clicks, WORLD.intent), tf.int32)
+    intents, items = tf.constant(SIMULATION.intent, tf.int32), SIMULATION.exposure.shape[1]
+    favourite = tf.constant(tabular_intents.favourite_intents(SIMULATION.clicks, SIMULATION.intent), tf.int32)
 
     def probe(step):
         assert step.queued.shape == (tabular_intents.CAPACITY,) and step.counts.shape == (4, items)
@@ -57,7 +57,7 @@ def test_a_loss_sees_full_queues_of_which_the_main_one_has_this_steps_items(case
         tf.debugging.assert_equal(step.compared_with, expected)
         return step.positive_logits
 
-    trainer = case.trainer(WORLD, probe, case.queue, 0, 10)
+    trainer = case.trainer(SIMULATION, probe, case.queue, 0, 10)
     trainer.train()
     queue = trainer._queue  # pylint: disable=protected-access
     handles = queue.handles()
@@ -70,5 +70,5 @@ def test_a_loss_sees_full_queues_of_which_the_main_one_has_this_steps_items(case
 @pytest.mark.parametrize("case", [MULTI, BY_CONTEXT], ids=["method", "defect"])
 def test_multi_queue_reaches_its_fixed_point_unless_the_context_picks_the_queue(case):
     """With another seed than the command's run."""
-    kl = stochastic.train_case(case, WORLD, seed=1)["kl_own_target"]
+    kl = stochastic.train_case(case, SIMULATION, seed=1)["kl_own_target"]
     assert (kl > stochastic.MISSED) if case.defect else (kl < stochastic.REACHED)

@@ -64,29 +64,30 @@ def products(config: Config, kind: str, encoded: int, candidates: int, content_w
     """
     model, size = config.model, config.train.batch_size
     dim, clicks, heads = model.embedding_dim, size * model.max_history, model.attention_heads
-    found = []
+    listed = []
     if content_width:
         hidden = model.content_hidden
         if hidden:
-            found.append(Product("content, first layer", encoded, content_width, hidden, backward=1))
-        found.append(Product("content, last layer", encoded, hidden or content_width, dim, backward=2 if hidden else 1))
+            listed.append(Product("content, first layer", encoded, content_width, hidden, backward=1))
+        listed.append(Product("content, last layer", encoded, hidden or content_width, dim,
+                              backward=2 if hidden else 1))
     if model.user_encoder == "multi_att":
         width = model.attention_hidden or 4 * dim
-        found += [Product("attention, first layer", clicks, dim, width),
+        listed += [Product("attention, first layer", clicks, dim, width),
                   Product("attention, last layer", clicks, width, heads),
                   Product("weighted sum of clicks", heads, model.max_history, dim, batch=size)]
         if model.head_aggregation == "wha":
-            found += [Product("head aggregation, matrix", size, dim, dim),
+            listed += [Product("head aggregation, matrix", size, dim, dim),
                       Product("head aggregation, scores", heads, dim, 1, batch=size)]
         elif model.head_aggregation != "mean":
             joined = dim if model.head_aggregation == "mean_mlp" else heads * dim
-            found += [Product("head aggregation, first layer", size, joined, 2 * dim),
+            listed += [Product("head aggregation, first layer", size, joined, 2 * dim),
                       Product("head aggregation, last layer", size, 2 * dim, dim)]
     if kind in ("in_batch", "cached"):
-        found.append(Product("logits of the batch", size, dim, size))
+        listed.append(Product("logits of the batch", size, dim, size))
     if kind != "in_batch":
-        found.append(Product("logits of the negatives", size, dim, candidates, backward=1 if kind == "cached" else 2))
-    return found
+        listed.append(Product("logits of the negatives", size, dim, candidates, backward=1 if kind == "cached" else 2))
+    return listed
 
 
 class BareStep:
@@ -94,13 +95,13 @@ class BareStep:
 
     Args:
       lookups: with as many steps in each.
-      products: of one step.
+      matrix_products: of one step.
       queue: (rows, width, rows written per step) of the cached vectors, or None.
       tables: by name, for several steps over the same ones; what is missing is added.
     """
 
-    def __init__(self, lookups: list[Lookup], products: list[Product], queue, tables: dict):  # pylint: disable=redefined-outer-name
-        self.lookups, self.products, self.queue = lookups, products, queue
+    def __init__(self, lookups: list[Lookup], matrix_products: list[Product], queue, tables: dict):
+        self.lookups, self.products, self.queue = lookups, matrix_products, queue
         variable = lambda *shape: tf.Variable(tf.random.normal(shape), trainable=False)
         for lookup in lookups:
             if lookup.name not in tables:
@@ -109,7 +110,7 @@ class BareStep:
         self._tables = [tables[lookup.name] for lookup in lookups]
         lead = lambda product: (product.batch,) if product.batch > 1 else ()
         self._operands = [(variable(*lead(p), p.m, p.k), variable(*lead(p), p.k, p.n), variable(*lead(p), p.m, p.n))
-                          for p in products]
+                          for p in matrix_products]
         self._queue = variable(queue[0], queue[1]) if queue else None
         self._pushed = variable(queue[2], queue[1]) if queue else None
         ragged = lambda arrays: tf.RaggedTensor.from_row_lengths(

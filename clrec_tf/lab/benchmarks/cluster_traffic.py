@@ -69,7 +69,7 @@ def run(config: Config) -> dict:
 def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
     """Traffic of all kinds, for each way to draw ids."""
     features, on_candidates = ENCODERS[encoder]
-    config, found = queue_steps.case_config(config, length, candidate_features=on_candidates), []
+    config, cases = queue_steps.case_config(config, length, candidate_features=on_candidates), []
     rounds = min(config.benchmark.rounds, TRAFFIC_ROUNDS)
     with MeasuredCluster(config, 1, SERVERS) as cluster:
         for draw in DRAWS:
@@ -80,15 +80,15 @@ def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
                         negatives=config.model.queue_size, **compared(kinds), kinds=kinds)
             logging.info("%-26s bytes of softmax over CLRec %.2f, of negatives alone %.1f; bytes per sample %s; "
                          "samples/s %s", case["name"], case["bytes_ratio"], case["negative_bytes_ratio"],
-                         *({kind: of[figure] for kind, of in kinds.items()}
+                         *({kind: measured[figure] for kind, measured in kinds.items()}
                            for figure in ("bytes_per_sample", "samples_per_s")))
-            found.append(case)
-    return found
+            cases.append(case)
+    return cases
 
 
 def compared(kinds: dict) -> dict:
     """Ratios of bytes of one case."""
-    sent = {kind: of["bytes_per_step"] for kind, of in kinds.items()}
+    sent = {kind: measured["bytes_per_step"] for kind, measured in kinds.items()}
     clrec, softmax = (sent[kind] for kind in SIDES.values())
     alone = sent[HISTORY_ONLY]
     return dict(bytes_ratio=round(softmax / clrec, 3),
@@ -109,23 +109,24 @@ def compare_workers(config: Config, length: int) -> dict:
     """Samples/s of CLRec with two workers and with one, in turn; all roles share this machine's cores."""
     config = queue_steps.case_config(config, length)
     items, size = Items(config.benchmark.benchmark_items, features=True), config.train.batch_size
-    with MeasuredCluster(config, 1, SERVERS) as one, MeasuredCluster(config, 2, SERVERS) as two:
-        seconds = {one: [], two: []}
+    with MeasuredCluster(config, 1, SERVERS) as single, MeasuredCluster(config, 2, SERVERS) as double:
+        seconds = {single: [], double: []}
         for cluster in seconds:
             cluster.call(traffic.hold_steps, config, items, "cached")
         for turn in range(config.benchmark.rounds):
             for cluster in (list(seconds) if turn % 2 else reversed(list(seconds))):
                 seconds[cluster].append(cluster.call(traffic.run_held, HELD_STEPS))
     rates = {f"samples_per_s_{name}": round(size * HELD_STEPS / statistics.median(seconds[cluster]))
-             for name, cluster in (("one", one), ("two", two))}
-    found = dict(ratio=round(timing.ratio(seconds, one, two), 3), case=f"clrec_with_features_T{length}", **rates)
-    logging.info("two workers and one: %s", found)
-    return found
+             for name, cluster in (("one", single), ("two", double))}
+    comparison = dict(ratio=round(timing.ratio(seconds, single, double), 3), case=f"clrec_with_features_T{length}",
+                      **rates)
+    logging.info("two workers and one: %s", comparison)
+    return comparison
 
 
 def coordinated(config: Config, workers: int) -> dict[str, float]:
     """What one coordinator hands out to so many workers."""
     with MeasuredCluster(config, workers, 1) as cluster:
-        found = cluster.call(traffic.trivial_calls, CALLS, config.benchmark.rounds)
-    logging.info("%d workers: %s", workers, found)
-    return found
+        rates = cluster.call(traffic.trivial_calls, CALLS, config.benchmark.rounds)
+    logging.info("%d workers: %s", workers, rates)
+    return rates

@@ -25,18 +25,18 @@ def distinct_ids(items: workload.Items, batches: dict, kind: str, capacity: int)
     history, target = batches["history"][..., 0], batches["target"][..., 0]
     steps, size = target.shape
     batches_back = -(-capacity // size)
-    found, random = [], np.random.default_rng(workload.DRAW_SEED + 1)
+    touched, random = [], np.random.default_rng(workload.DRAW_SEED + 1)
     for step in range(steps):
         entered = [target[(step - age) % steps] for age in reversed(range(batches_back))]
         queued = np.unique(np.concatenate(entered)[-capacity:])
         if kind == workload.SAMPLED_SOFTMAX:
             queued = np.unique(items.drawn(random, 1, capacity))
         rows = np.concatenate([target[step], history[step].ravel()])
-        fresh = [queued] if kind in ("raw", workload.SAMPLED_SOFTMAX) else []
-        encoded, places = np.unique(np.concatenate([rows, *fresh]), return_inverse=True)
-        found.append(dict(encoded=encoded, queued=queued, places=places[:len(rows)], clicked=np.unique(history[step]),
-                          candidates=np.unique(np.concatenate([target[step], *fresh]))))
-    return found
+        negatives = [queued] if kind in ("raw", workload.SAMPLED_SOFTMAX) else []  # that are encoded anew
+        encoded, places = np.unique(np.concatenate([rows, *negatives]), return_inverse=True)
+        touched.append(dict(encoded=encoded, queued=queued, places=places[:len(rows)], clicked=np.unique(history[step]),
+                            candidates=np.unique(np.concatenate([target[step], *negatives]))))
+    return touched
 
 
 def encoded_items(items: workload.Items, batches: dict, kind: str, capacity: int) -> float:

@@ -132,7 +132,7 @@ def times(config: Config, intents: int, dim: int, items: int, brute_force: bool)
     Returns:
       draw -> dict of `ms` by path, `vs_bare_matmul` by path, and with `brute_force` `grouped_vs_brute_force`.
     """
-    found = {}
+    by_draw = {}
     for draw in (EVEN, UNEVEN):
         inputs = Inputs(Case.of(config, intents, dim, draw), items)
         met = 2 * inputs.case.capacity
@@ -143,11 +143,11 @@ def times(config: Config, intents: int, dim: int, items: int, brute_force: bool)
             calls["brute_force"] = inputs.brute_force()
         seconds = timing.take_turns(calls, config.benchmark.rounds)
         over_bare = {name: round(timing.ratio(seconds, name, f"{name} bare"), 3) for name in bare}
-        found[draw] = dict(ms={name: round(1000 * float(np.median(of)), 2) for name, of in seconds.items()},
-                           vs_bare_matmul=over_bare)
+        milliseconds = {name: round(1000 * float(np.median(rounds)), 2) for name, rounds in seconds.items()}
+        by_draw[draw] = dict(ms=milliseconds, vs_bare_matmul=over_bare)
         if brute_force:
-            found[draw]["grouped_vs_brute_force"] = round(timing.ratio(seconds, "grouped", "brute_force"), 4)
-    return found
+            by_draw[draw]["grouped_vs_brute_force"] = round(timing.ratio(seconds, "grouped", "brute_force"), 4)
+    return by_draw
 
 
 def peak_growth(config: Config, intents: int, dim: int, items: int, path: str) -> int:

@@ -121,7 +121,8 @@ class Contenders:
         turned = with_coordinate(self.users, dialled.alpha)
         best = best_scores(self._items, turned, self._k)
         recall = lambda count: recall_at_k(dialled.index, self._items, turned, count, worst=best[:, count - 1])
-        return dict(recall_at_200=recall(self._k), recalls={count: round(recall(count), 4) for count in self._demand.ks})
+        return dict(recall_at_200=recall(self._k),
+                    recalls={count: round(recall(count), 4) for count in self._demand.ks})
 
 
 def settings_of(index) -> dict:

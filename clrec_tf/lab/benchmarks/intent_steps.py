@@ -48,8 +48,8 @@ class WithoutCategory(tf.keras.layers.Layer):
 def of_model(config: Config, name: str, intents: int) -> ModelConfig:
     """The settings of one of the models, without those that only the other has."""
     other = {flag: getattr(ModelConfig, flag) for flag, owner in ONLY_OF.items() if owner != name}
-    more = dict(num_intents=intents) if name == "multi_clrec" else {}
-    return dataclasses.replace(config.model, model=name, **{**other, **more})
+    own = dict(num_intents=intents) if name == "multi_clrec" else {}
+    return dataclasses.replace(config.model, model=name, **{**other, **own})
 
 
 def single_over(item_encoder, config: Config) -> CLRec:
@@ -131,14 +131,14 @@ def compare_counts(config: Config, intents: int, catalogues) -> dict:
       V -> time of the grouped over that of the counted; above 1 counts are cheaper.
     """
     config = case_config(config, 1)
-    found = {}
+    ratios = {}
     for count in catalogues:
         items = Items(count, features=True)
         steps, batches = Steps(config, items, intents, kinds=("raw",)), draw_batches(items, config, STEPS)
         sides = {by_counts: _by_counts(steps, by_counts, batches) for by_counts in (False, True)}
         seconds = timing.take_turns(sides, config.benchmark.rounds)
-        found[count] = round(timing.ratio(seconds, False, True), 3)
-    return found
+        ratios[count] = round(timing.ratio(seconds, False, True), 3)
+    return ratios
 
 
 def _by_counts(steps, by_counts, batches):

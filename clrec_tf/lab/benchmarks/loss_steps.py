@@ -38,10 +38,10 @@ def run(config: Config) -> dict:
     for history in queue_steps.histories(config):
         for name, tower in CASES:
             case = in_child(compare, queue_steps.case_config(config, history, user_encoder=tower,
-                                                          candidate_features=ENCODERS[name][1]), name)
+                                                             candidate_features=ENCODERS[name][1]), name)
             logging.info("%-32s CLRec over softmax %.2f, by counts %.2f; samples/s %s; over bare operations "
                          "%s", case["name"], case["ratio"], case["bound"],
-                         *({side: of[figure] for side, of in case["sides"].items()}
+                         *({side: figures[figure] for side, figures in case["sides"].items()}
                            for figure in ("samples_per_s", "vs_bare_ops")))
             cases.append(case)
     ratios = {}
@@ -66,7 +66,8 @@ def compare(config: Config, name: str) -> dict:
     bound = touched["sampled_softmax"][counted] / touched["clrec"][counted]
     ratio = timing.ratio(seconds, "sampled_softmax", "clrec")
     sides = {side: dict(samples_per_s=queue_steps.samples_per_s(config, seconds[side]), **touched[side],
-                        ms_per_step=queue_steps.ms(seconds[side]), bare_ms_per_step=queue_steps.ms(seconds[f"{side} bare"]),
+                        ms_per_step=queue_steps.ms(seconds[side]),
+                        bare_ms_per_step=queue_steps.ms(seconds[f"{side} bare"]),
                         vs_bare_ops=round(timing.ratio(seconds, side, f"{side} bare"), 3),
                         bare_operations=bare[side].listed()) for side in KINDS}
     history, tower = config.model.max_history, config.model.user_encoder

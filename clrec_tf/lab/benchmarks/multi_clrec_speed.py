@@ -38,8 +38,8 @@ def run(config: Config) -> dict:
     lengths, few = histories(config), INTENTS[0]
     losses = {intents: in_child(denominators.times, config, intents, DIM, COUNTED_ITEMS, intents == few)
               for intents in INTENTS}
-    for intents, found in losses.items():
-        logging.info("H=%d: %s", intents, found)
+    for intents, by_draw in losses.items():
+        logging.info("H=%d: %s", intents, by_draw)
     memory = {intents: {path: in_child(denominators.peak_growth, config, intents, DIM, COUNTED_ITEMS, path)
                         for path in denominators.PATHS if intents == few or path != "brute_force"}
               for intents in INTENTS}

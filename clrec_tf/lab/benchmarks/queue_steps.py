@@ -48,10 +48,10 @@ def run(config: Config) -> dict:
     for history in histories(config):
         for encoder in ENCODERS:
             for tower in TOWERS:
-                found = in_child(variants, case_config(config, history, user_encoder=tower), encoder)
-                for case in found:
+                measured = in_child(variants, case_config(config, history, user_encoder=tower), encoder)
+                for case in measured:
                     log_case(case)
-                cases += found
+                cases += measured
     growth = {"items": in_child(grow_items, config), "queue": in_child(grow_queue, config)}
     logging.info("growth %s", growth)
     return dict(ratios=headlines(cases, growth, histories(config)), cases=cases, growth=growth,
@@ -158,8 +158,8 @@ def compared(config: Config, sides: dict) -> dict:
     """Two sides in turn: ms per step of each, and the second over the first."""
     seconds = timing.take_turns(sides, config.benchmark.rounds)
     small, large = sides
-    found = {name: ms(seconds[name]) for name in sides}
-    return dict(ms_per_step=found, ratio=round(timing.ratio(seconds, large, small), 3))
+    milliseconds = {name: ms(seconds[name]) for name in sides}
+    return dict(ms_per_step=milliseconds, ratio=round(timing.ratio(seconds, large, small), 3))
 
 
 def ms(seconds) -> float:

@@ -1,8 +1,8 @@
 """Nearest items: exact search, our ScaNN index, the same with an update on top, and faiss where it is installed.
 
-Vectors are generated (see `clustered_vectors`). ScaNN is tuned to --target_recall on other users than those measured, and
-faiss to the recall that ScaNN reached. `dial_at_A` is a ScaNN index as bundles have it, with the coordinate of the dial
-and the head, tuned for every popularity and number of results that is offered, and searched at popularity A. Calls take
+Vectors are generated (see `clustered_vectors`). ScaNN is tuned to --target_recall on other users than those measured,
+and faiss to the recall that ScaNN reached. `dial_at_A` is a ScaNN index as bundles have it, with the coordinate of the
+dial and the head, tuned for every popularity and number of results that is offered, and searched at popularity A. Calls take
 turns in one process, so that what else the machine does meets all of them alike. One query is answered by one thread of
 ScaNN's and faiss', a batch by one of ScaNN's, all of faiss' and all of TensorFlow's, which exact search uses for single
 queries too; `cpu_ms` says what a call took of all cores.
@@ -66,16 +66,16 @@ def take_turns(indexes: dict, users: np.ndarray, k: int, rounds: int) -> dict:
     for turn in range(-1, rounds):  # the first is not counted: memory is touched for the first time
         for name, batch in (list(times) if turn % 2 else reversed(list(times))):
             started, before = time.perf_counter(), time.process_time()
-            mine = []
+            seconds_of_turn = []
             for call in range(BATCHES[batch] if turn >= 0 else 2):
                 queries = users[call * batch % (len(users) - batch + 1):][:batch]
                 begun = time.perf_counter()
                 indexes[name].search(queries, k)
-                mine.append(time.perf_counter() - begun)
+                seconds_of_turn.append(time.perf_counter() - begun)
                 if time.perf_counter() - started > _LONGEST:
                     break
             if turn >= 0:
-                times[name, batch] += mine
+                times[name, batch] += seconds_of_turn
                 cpu[name, batch] += time.process_time() - before
     return {key: dict(p50_ms=round(1e3 * float(np.percentile(seconds, 50)), 4),
                       p99_ms=round(1e3 * float(np.percentile(seconds, 99)), 4),

@@ -1,7 +1,7 @@
-"""Bundles to be served: models trained briefly on the clicks of a `ServedWorld`, and published as any are.
+"""Bundles to be served: models trained briefly on the clicks of a `CatalogueSimulator`, and published as any are.
 
-The item table begins with the world's vectors, which training for hours would have to find; the query towers begin at
-random, and learn in a few hundred steps to place users among the items of their clusters.
+The item table begins with the simulator's vectors, which training for hours would have to find; the query towers begin
+at random, and learn in a few hundred steps to place users among the items of their clusters.
 """
 import dataclasses
 import os
@@ -17,8 +17,8 @@ from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json
+from clrec_tf.lab.benchmarks.served_catalogue import CatalogueSimulator
 from clrec_tf.lab.benchmarks.served_catalogue import HELD_OUT
-from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
 from clrec_tf.lab.benchmarks.served_catalogue import TRAINED
 from clrec_tf.lab.benchmarks.workload import in_turn
 from clrec_tf.models.build import build_model
@@ -59,68 +59,68 @@ def published(config: Config, intents: int, folder: str, steps: int = STEPS) -> 
     Returns:
       Seconds and losses of training, seconds of export, what the bundle measured, and how near users are to items.
     """
-    world = ServedWorld(config.benchmark.benchmark_items, DIM)
-    asked = dict(items=world.items, intents=intents, model=dataclasses.asdict(MODELS[intents]), steps=steps,
+    simulator = CatalogueSimulator(config.benchmark.benchmark_items, DIM)
+    asked = dict(items=simulator.items, intents=intents, model=dataclasses.asdict(MODELS[intents]), steps=steps,
                  batch=TRAINING.batch_size, export=dataclasses.asdict(EXPORT), format=manifest_lib.FORMAT_VERSION)
     path = os.path.join(folder, FACTS_FILE)
     if os.path.exists(path):
-        found = load_json(path, "", "remove it")
-        if _same(found["asked"], asked) and manifest_lib.complete_versions(folder):
+        record = load_json(path, "", "remove it")
+        if _same(record["asked"], asked) and manifest_lib.complete_versions(folder):
             logging.info("%s holds this model already", folder)
-            return found
+            return record
     started = time.perf_counter()
-    model, losses, counts = trained(world, MODELS[intents], steps)
+    model, losses, counts = trained(simulator, MODELS[intents], steps)
     exporting = time.perf_counter()
     facts = TrainingFacts("0" * 64, steps, HISTORY, {"generated": asked})
-    held_out = world.users(HELD_OUT_USERS, HISTORY, HELD_OUT)
-    version = export_bundle(model, world.schema(), world.catalogue(counts), world.evaluation_set(held_out), folder,
-                            EXPORT, facts)
+    held_out = simulator.users(HELD_OUT_USERS, HISTORY, HELD_OUT)
+    version = export_bundle(model, simulator.schema(), simulator.catalogue(counts),
+                            simulator.evaluation_set(held_out), folder, EXPORT, facts)
     ended = time.perf_counter()
     bundle = bundle_lib.load_bundle(version)
-    found = dict(asked=asked, training_s=round(exporting - started, 1), export_s=round(ended - exporting, 1),
-                 losses=losses, index=bundle.manifest["index"], measured=bundle.manifest["measured"],
-                 **nearness(world, bundle, held_out))
-    logging.info("K=%d: %s", intents, {name: value for name, value in found.items() if name != "asked"})
-    save_json(path, found)
-    return found
+    record = dict(asked=asked, training_s=round(exporting - started, 1), export_s=round(ended - exporting, 1),
+                  losses=losses, index=bundle.manifest["index"], measured=bundle.manifest["measured"],
+                  **nearness(simulator, bundle, held_out))
+    logging.info("K=%d: %s", intents, {name: value for name, value in record.items() if name != "asked"})
+    save_json(path, record)
+    return record
 
 
-def trained(world: ServedWorld, settings: ModelConfig, steps: int):
+def trained(simulator: CatalogueSimulator, settings: ModelConfig, steps: int):
     """Trains with the library's own step.
 
     Returns:
       (model, losses of the first and the last tenth of the steps, training clicks by item [V]).
     """
-    model, runtime = build_model(settings, world.schema(), seed=0), LocalRuntime()
-    model.item_encoder.ids.table.assign(world.vectors())
+    model, runtime = build_model(settings, simulator.schema(), seed=0), LocalRuntime()
+    model.item_encoder.ids.table.assign(simulator.vectors())
     if settings.model == "clrec":
         objective = build_variant(settings.queue_kind, model, settings.queue_size, False, runtime.local_variable)
     else:
         objective = build_multi_queue(settings.queue_kind, model, settings.queue_size // 2, runtime.local_variable,
-                                      world.items + 1, settings.st_mode, settings.st_max_ratio)
+                                      simulator.items + 1, settings.st_mode, settings.st_max_ratio)
     optimizer = build_optimizer(TRAINING, steps)
     optimizer.build(model.trainable_variables)
     call = make_train_call(model, objective, optimizer, TRAINING.clip_norm, runtime)
-    users = world.users(steps * TRAINING.batch_size, HISTORY, TRAINED)
-    iterator = in_turn(batches(world, users, model.item_encoder.item_width))
+    users = simulator.users(steps * TRAINING.batch_size, HISTORY, TRAINED)
+    iterator = in_turn(batches(simulator, users, model.item_encoder.item_width))
     part, losses = steps // 10, []
     for _ in range(10):
         done = call(iterator, tf.constant(part, tf.int64))
         losses.append(round(float(done["loss"] / done["trained"]), 4))
     clicks = np.append(users.history.ravel(), users.target)
-    return model, [losses[0], losses[-1]], np.bincount(clicks, minlength=world.items + 1)[1:]
+    return model, [losses[0], losses[-1]], np.bincount(clicks, minlength=simulator.items + 1)[1:]
 
 
-def batches(world: ServedWorld, users, width: int) -> dict[str, np.ndarray]:
+def batches(simulator: CatalogueSimulator, users, width: int) -> dict[str, np.ndarray]:
     """Users [steps·B] as stacked batches, see ``workload``; of item rows the first `width` columns."""
     size = TRAINING.batch_size
-    stacked = dict(history=world.rows(users.history)[..., :width], target=world.rows(users.target)[..., :width],
+    stacked = dict(history=simulator.rows(users.history)[..., :width], target=simulator.rows(users.target)[..., :width],
                    length=np.full(len(users.target), HISTORY, np.int64), user_id=np.arange(len(users.target)),
                    weight=np.ones(len(users.target), np.float32))
     return {name: values.reshape(-1, size, *values.shape[1:]) for name, values in stacked.items()}
 
 
-def nearness(world: ServedWorld, bundle, users) -> dict[str, float]:
+def nearness(simulator: CatalogueSimulator, bundle, users) -> dict[str, float]:
     """Whether retrieval with the bundle finds what users click: of `HELD_OUT` users, 100 items each.
 
     Returns:
@@ -129,16 +129,16 @@ def nearness(world: ServedWorld, bundle, users) -> dict[str, float]:
     """
     retriever = Retriever(bundle, SearchOptions(k=100, exclude_seen=True))
     results, _ = retriever([UserRequest(None, history.tolist()) for history in users.history])
-    found = np.array([result.ids for result in results])
-    clusters = world.cluster[found - 1]
+    retrieved = np.array([result.ids for result in results])
+    clusters = simulator.cluster[retrieved - 1]
     own = (clusters[:, :, None] == users.clusters[:, None, :]).any(axis=2)
-    following = (clusters == world.cluster[users.target - 1][:, None]).any(axis=1)
+    following = (clusters == simulator.cluster[users.target - 1][:, None]).any(axis=1)
     return dict(in_users_clusters=round(float(own.mean()), 4), next_cluster_found=round(float(following.mean()), 4),
                 best_score=round(float(np.mean([result.scores[0] for result in results])), 4))
 
 
-def _same(found, asked):
+def _same(written, asked):
     """Whether both are the same once written as JSON."""
     plain = lambda value: {key: plain(entry) for key, entry in value.items()} if isinstance(value, dict) else (
         list(value) if isinstance(value, tuple) else value)
-    return plain(found) == plain(asked)
+    return plain(written) == plain(asked)

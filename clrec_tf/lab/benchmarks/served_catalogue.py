@@ -21,7 +21,7 @@ ITEMS_PER_CLUSTER = 20  # on average, at least
 # Of a user's clusters in the user's clicks, the next click included: one that a single vector can lie near, and enough
 # others for clicks of more than four intents.
 SHARES = (0.45, 0.17, 0.11, 0.08, 0.07, 0.05, 0.04, 0.03)
-WORLD_SEED, TRAINED, HELD_OUT, ASKING = 0, 1, 2, 3  # seeds of the world, and of users for different ends
+SIMULATOR_SEED, TRAINED, HELD_OUT, ASKING = 0, 1, 2, 3  # seeds of the simulator, and of users for different ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Users:
 
 
 @dataclasses.dataclass(frozen=True)
-class ServedWorld:
+class CatalogueSimulator:
     """V items, ids 1..V, and any number of users.
 
     Attributes:
@@ -53,11 +53,11 @@ class ServedWorld:
     def cluster(self) -> np.ndarray:
         """[V] the cluster of each item, from 0."""
         count = max(1, min(CLUSTERS, self.items // ITEMS_PER_CLUSTER))
-        return np.random.default_rng(WORLD_SEED).choice(count, self.items, p=cluster_shares(count))
+        return np.random.default_rng(SIMULATOR_SEED).choice(count, self.items, p=cluster_shares(count))
 
     def vectors(self) -> np.ndarray:
         """float32 [V+1,d], l2-normalized; row 0 is zero."""
-        random, count = np.random.default_rng(WORLD_SEED + 1), self.cluster.max() + 1
+        random, count = np.random.default_rng(SIMULATOR_SEED + 1), self.cluster.max() + 1
         centres, spreads = draw_centres(random, count, self.dim), draw_spreads(random, count)
         vectors = np.zeros((self.items + 1, self.dim), np.float32)
         vectors[1:] = draw_around(random, centres, spreads, self.cluster)
@@ -69,7 +69,7 @@ class ServedWorld:
 
     def users(self, count: int, length: int, seed: int) -> Users:
         """Draws users: clusters by size, clicks among a user's clusters by `SHARES`, items uniformly in a cluster."""
-        random = np.random.default_rng([WORLD_SEED, seed])
+        random = np.random.default_rng([SIMULATOR_SEED, seed])
         sizes = np.bincount(self.cluster)
         starts, by_cluster = np.cumsum(sizes) - sizes, np.argsort(self.cluster, kind="stable")
         clusters = random.choice(len(sizes), (count, len(SHARES)), p=sizes / self.items)

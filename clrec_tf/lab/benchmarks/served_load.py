@@ -1,7 +1,7 @@
-"""The retrieval service under load: latencies at steady rates, what it can serve, and what overload does to it.
+"""The retrieval server under load: latencies at steady rates, what it can serve, and what overload does to it.
 
 For a model of one vector per user and for one whose four heaviest of eight intents are searched, each trained briefly
-on a generated catalogue and published as any is (``served_world_training``). Requests are of one user with 50 clicks
+on a generated catalogue and published as any is (``served_bundles``). Requests are of one user with 50 clicks
 for 200 items, without those clicked, and come in an open loop from a process of its own (``open_loop``) on the same
 machine: its share of the CPU is in the figures. All latencies are from the moment at which a request was due.
 """
@@ -23,7 +23,7 @@ from clrec_tf.lab.benchmarks.served_bundles import MODELS
 from clrec_tf.lab.benchmarks.served_bundles import published
 from clrec_tf.lab.benchmarks.served_bundles import STEPS
 from clrec_tf.lab.benchmarks.served_catalogue import ASKING
-from clrec_tf.lab.benchmarks.served_catalogue import ServedWorld
+from clrec_tf.lab.benchmarks.served_catalogue import CatalogueSimulator
 from clrec_tf.lab.benchmarks.served_process import cpu_seconds
 from clrec_tf.lab.benchmarks.served_process import Memory
 from clrec_tf.lab.benchmarks.served_process import ServedBundle
@@ -54,19 +54,19 @@ def run(config: Config) -> dict:
       The first says what clients see, and is small where far too much is offered, however good the server; the second
       whether a server that is asked for too much keeps doing what it can. Above 1: its batches are fuller then.
     """
-    world = ServedWorld(config.benchmark.benchmark_items, DIM)
-    found = {}
+    simulator = CatalogueSimulator(config.benchmark.benchmark_items, DIM)
+    by_model = {}
     with _folder(config) as base:
         for intents in MODELS:
-            folder = os.path.join(base, f"served_V{world.items}_K{intents}")
-            found[f"K{intents}"] = measure(config, world, intents, folder)
+            folder = os.path.join(base, f"served_V{simulator.items}_K{intents}")
+            by_model[f"K{intents}"] = measure(config, simulator, intents, folder)
     figures = {}
-    for name, of in found.items():
-        figures |= {f"serve_p99_ms_100qps_{name}": headline(of["loads"][f"{RATE:g}"]),
-                    f"serve_capacity_per_s_{name}": of["capacity"]["accepted_per_s"]}
+    for name, measured in by_model.items():
+        figures |= {f"serve_p99_ms_100qps_{name}": headline(measured["loads"][f"{RATE:g}"]),
+                    f"serve_capacity_per_s_{name}": measured["capacity"]["accepted_per_s"]}
     for key in ("served_vs_offered", "served_vs_capacity"):
-        figures[f"{key}_10x_overload"] = min(of["overload"][key] for of in found.values())
-    return dict(figures=figures, items=world.items, **found)
+        figures[f"{key}_10x_overload"] = min(measured["overload"][key] for measured in by_model.values())
+    return dict(figures=figures, items=simulator.items, **by_model)
 
 
 @contextlib.contextmanager
@@ -81,15 +81,15 @@ def _folder(config):
     yield config.paths.workdir
 
 
-def measure(config: Config, world: ServedWorld, intents: int, folder: str) -> dict:
+def measure(config: Config, simulator: CatalogueSimulator, intents: int, folder: str) -> dict:
     """All of one model."""
     facts = in_child(published, config, intents, folder, STEPS)
-    histories, seconds = world.users(USERS, HISTORY, ASKING).history, config.benchmark.serve_seconds
+    histories, seconds = simulator.users(USERS, HISTORY, ASKING).history, config.benchmark.serve_seconds
     path = f"/v1/models/{config.serve.model_name}:predict"
     spec = lambda port, rate, length, seed: open_loop.Spec(port, path, bodies(histories), rate, length, seed)
     due = spec(1, RATE, seconds / 2, 0).arrivals()
-    found = dict(published=facts, in_process=in_child(serve_in_process.measure, config, folder, histories, K, due))
-    logging.info("K=%d in process: %s", intents, found["in_process"])
+    measured = dict(published=facts, in_process=in_child(serve_in_process.measure, config, folder, histories, K, due))
+    logging.info("K=%d in process: %s", intents, measured["in_process"])
     with ServedBundle(folder, config.serve) as served:
         offer = lambda rate, length, seed=0: offered(served, spec(served.port, rate, length, seed))
         offer(50.0, seconds / 6)  # warms up
@@ -101,7 +101,7 @@ def measure(config: Config, world: ServedWorld, intents: int, folder: str) -> di
         over |= dict(memory=memory.found(), after=offer(RATE, seconds / 12),
                      served_vs_offered=round(over["statuses"].get("200", 0) / over["offered"], 4),
                      served_vs_capacity=round(over["accepted_per_s"] / max(most["accepted_per_s"], 1e-9), 4))
-    return found | dict(loads=loads, capacity=most, overload=over)
+    return measured | dict(loads=loads, capacity=most, overload=over)
 
 
 def bodies(histories) -> list[str]:
@@ -114,18 +114,18 @@ def bodies(histories) -> list[str]:
 def offered(served: ServedBundle, spec: open_loop.Spec) -> dict:
     """One load: what `open_loop.offer` found, and what the service says of itself."""
     before = served.metrics()
-    found = open_loop.offer(spec)
+    load = open_loop.offer(spec)
     after = served.metrics()
-    answer = json.loads(found.pop("first_answer") or "{}")
-    if found["statuses"].get("200") and len(answer["predictions"][0]["ids"]) != K:
+    answer = json.loads(load.pop("first_answer") or "{}")
+    if load["statuses"].get("200") and len(answer["predictions"][0]["ids"]) != K:
         logging.warning("answers hold %d items, not %d", len(answer["predictions"][0]["ids"]), K)
-    found |= dict(rate=spec.rate, stages=stages(before, after), load_average=round(os.getloadavg()[0], 2),
-                  server_cpu_share=round((cpu_seconds(after) - cpu_seconds(before)) / found["wall_s"], 3))
+    load |= dict(rate=spec.rate, stages=stages(before, after), load_average=round(os.getloadavg()[0], 2),
+                 server_cpu_share=round((cpu_seconds(after) - cpu_seconds(before)) / load["wall_s"], 3))
     logging.info("%g/s offered for %g s: %.1f/s served, accepted %s ms; statuses %s, %d without answer; CPU of server "
-                 "%.2f, of generator %.2f, sent late by %s ms%s", spec.rate, spec.seconds, found["accepted_per_s"],
-                 found["accepted_ms"], found["statuses"], found["not_answered"], found["server_cpu_share"],
-                 found["cpu_share"], found["send_lag_ms"], "" if found["valid"] else ": NOT VALID")
-    return found
+                 "%.2f, of generator %.2f, sent late by %s ms%s", spec.rate, spec.seconds, load["accepted_per_s"],
+                 load["accepted_ms"], load["statuses"], load["not_answered"], load["server_cpu_share"],
+                 load["cpu_share"], load["send_lag_ms"], "" if load["valid"] else ": NOT VALID")
+    return load
 
 
 def headline(runs: list[dict]):

@@ -149,19 +149,24 @@ def stages(before: dict, after: dict) -> dict:
       "metric{labels}" -> `count`, `mean_ms`, and `p99_ms_at_most`, the upper bound of the bucket that holds it.
     """
     grown = {key: value - before.get(key, 0.0) for key, value in after.items()}
-    found = {}
+    histograms = {}
     for (name, labels), count in grown.items():
         family = name.removesuffix("_count")
         if family == name or not family.endswith("_seconds") or not count:
             continue
-        of = lambda suffix: [(dict(other), value) for (called, other), value in grown.items()
-                             if called == family + suffix and set(labels) <= set(other)]  # pylint: disable=cell-var-from-loop
-        bounds = sorted((float(other["le"]), value) for other, value in of("_bucket"))
+        bounds = sorted((float(other["le"]), value) for other, value in _samples(grown, f"{family}_bucket", labels))
         p99 = next((bound for bound, value in bounds if value >= .99 * count), math.inf)
+        total = _samples(grown, f"{family}_sum", labels)[0][1]
         shown = ",".join(value for _, value in labels)
-        found[f"{family}{{{shown}}}"] = dict(count=int(count), mean_ms=round(1000 * of("_sum")[0][1] / count, 3),
-                                             p99_ms_at_most=round(1000 * p99, 3) if p99 < math.inf else None)
-    return found
+        histograms[f"{family}{{{shown}}}"] = dict(count=int(count), mean_ms=round(1000 * total / count, 3),
+                                                  p99_ms_at_most=round(1000 * p99, 3) if p99 < math.inf else None)
+    return histograms
+
+
+def _samples(metrics, name, labels) -> list[tuple[dict, float]]:
+    """(all labels, value) of the samples of a name that have these labels and perhaps others."""
+    return [(dict(others), value) for (called, others), value in metrics.items()
+            if called == name and set(labels) <= set(others)]
 
 
 def cpu_seconds(metrics: dict) -> float:

@@ -38,8 +38,8 @@ def _make(session) -> int:
 
 def _memory(session, field: str) -> list[int]:
     """Bytes of each parameter server: VmRSS, resident now, or VmHWM, the most so far."""
-    found = []
+    sizes = []
     for pid in session.pids("ps"):
         with open(f"/proc/{pid}/status", encoding="ascii") as file:
-            found.append(next(int(line.split()[1]) * 1024 for line in file if line.startswith(field)))
-    return found
+            sizes.append(next(int(line.split()[1]) * 1024 for line in file if line.startswith(field)))
+    return sizes

@@ -66,16 +66,16 @@ def compare(session, config: Config, items: Items, kinds, rounds: int) -> dict:
         for kind in (kinds if turn % 2 else reversed(kinds)):
             measured[kind].append(steps[kind].run(count))
     dense = dense_bytes(trainer.model)
-    found = {}
+    compared = {}
     for kind, rounds_of_kind in measured.items():
         sent = [bytes_sent / count for _, bytes_sent in rounds_of_kind]
         least = row_bytes(trainer.model, items, config, kind) | dict(dense=dense)
-        found[kind] = dict(
+        compared[kind] = dict(
             bytes_per_sample=round(statistics.mean(sent) / size), bytes_per_step=round(statistics.mean(sent)),
             spread=round((max(sent) - min(sent)) / statistics.mean(sent), 4),
             samples_per_s=round(size * count / statistics.median(seconds for seconds, _ in rounds_of_kind)),
             has_to_move_per_step=least, over_has_to_move=round(statistics.mean(sent) / sum(least.values()), 3))
-    return found
+    return compared
 
 
 def dense_bytes(model) -> int:

@@ -1,9 +1,9 @@
-"""Small worlds in which everything is known: what was shown, what is liked, and so what clicks say.
+"""Small simulations in which everything is known: what was shown, what is liked, and so what clicks say.
 
 An impression of item y in context x has probability q(y|x) and is clicked with probability c(x,y), so that
 p_data ∝ q·c, while an unbiased system should rank by the oracle o ∝ c.
 
-Letters: X contexts, V items. A context of a generated world is a pair (intent, type of taste).
+Letters: X contexts, V items. A context of a simulation is a pair (intent, type of taste).
 """
 import dataclasses
 
@@ -15,8 +15,8 @@ TABULAR_SEED = 123
 
 
 @dataclasses.dataclass(frozen=True)
-class WorldSettings:
-    """A generated world.
+class SimulationSettings:
+    """A simulation.
 
     Attributes:
       policy: how items were exposed: `pop` ∝ popularity, `quality` ∝ popularity·e^s, `intent` ∝
@@ -41,7 +41,7 @@ class WorldSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExposureWorld:
+class ExposureSimulation:
     """Exact distributions; rows [X,V] sum to 1 unless said otherwise.
 
     Attributes:
@@ -81,8 +81,8 @@ def normalized(rows: np.ndarray) -> np.ndarray:
     return rows / rows.sum(axis=-1, keepdims=True)
 
 
-def generate(settings: WorldSettings) -> ExposureWorld:
-    """The world of some settings; contexts in the order intent·tastes + type, weighted by their volume of clicks."""
+def generate(settings: SimulationSettings) -> ExposureSimulation:
+    """Simulates; contexts are in the order intent·tastes + type, weighted by their volume of clicks."""
     rng, shape = np.random.default_rng(settings.seed), settings.taste_dim
     intent = rng.permutation(np.repeat(np.arange(settings.intents), settings.items // settings.intents))
     popularity = rng.permutation(1.0 / np.arange(1, settings.items + 1))
@@ -98,17 +98,17 @@ def generate(settings: WorldSettings) -> ExposureWorld:
                   "personal": by_intent + TASTE_EXPOSURE * taste}[settings.policy]
     exposure = _mixed(popularity * np.exp(preference), settings.uniform_share)
     volume = (exposure * click_rate).sum(axis=1)
-    return ExposureWorld(exposure, click_rate, volume / volume.sum(), intent)
+    return ExposureSimulation(exposure, click_rate, volume / volume.sum(), intent)
 
 
-def tabular_world(contexts: int = 4, items: int = 30) -> ExposureWorld:
-    """The world of the stochastic check: c = sigmoid(−1 + N(0,1)), q ∝ 1/rank everywhere, contexts equally frequent.
+def tabular_simulation(contexts: int = 4, items: int = 30) -> ExposureSimulation:
+    """That of the stochastic check: c = sigmoid(−1 + N(0,1)), q ∝ 1/rank everywhere, contexts equally frequent.
 
     An item's intent is the context that likes it most, so that intents are preferred differently.
     """
     click_rate = sigmoid(-1 + np.random.default_rng(TABULAR_SEED).normal(size=(contexts, items)))
     exposure = _mixed(np.tile(1.0 / np.arange(1, items + 1), (contexts, 1)), 0.02)
-    return ExposureWorld(exposure, click_rate, np.full(contexts, 1 / contexts), click_rate.argmax(axis=0))
+    return ExposureSimulation(exposure, click_rate, np.full(contexts, 1 / contexts), click_rate.argmax(axis=0))
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
@@ -121,16 +121,16 @@ def _mixed(weights, uniform_share):
     return (1 - uniform_share) * normalized(weights) + uniform_share / weights.shape[1]
 
 
-def impression_log(world: ExposureWorld, number: int, seed: int):
+def impression_log(simulation: ExposureSimulation, number: int, seed: int):
     """Impressions y ~ q(·|x) in equally frequent contexts, each clicked with probability c(x,y).
 
     Returns:
       (context [N] int, item [N] int, clicked [N] bool).
     """
     rng = np.random.default_rng(seed)
-    context, chance = rng.integers(0, len(world.exposure), number), rng.random(number)
+    context, chance = rng.integers(0, len(simulation.exposure), number), rng.random(number)
     item = np.empty(number, np.int64)
-    for x, row in enumerate(np.cumsum(world.exposure, axis=1)):
+    for x, row in enumerate(np.cumsum(simulation.exposure, axis=1)):
         of_context = context == x
         item[of_context] = np.searchsorted(row, chance[of_context] * row[-1], side="right")
-    return context, item, rng.random(number) < world.click_rate[context, item]
+    return context, item, rng.random(number) < simulation.click_rate[context, item]

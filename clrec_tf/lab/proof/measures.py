@@ -5,7 +5,7 @@ unweighted unless said otherwise.
 """
 import numpy as np
 
-from clrec_tf.lab.proof.exposure_simulator import ExposureWorld
+from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
 
 LIST_LENGTH = 20
 
@@ -52,12 +52,12 @@ def effective_share(weights: np.ndarray, chances: np.ndarray) -> float:
     return float(np.sum(chances * weights) ** 2 / np.sum(chances * weights ** 2))
 
 
-def measure(world: ExposureWorld, model: np.ndarray) -> dict:
+def measure(simulation: ExposureSimulation, model: np.ndarray) -> dict:
     """Every column of the table for one scorer."""
-    lists, clicks, oracle = top_lists(model), world.clicks, world.oracle
+    lists, clicks, oracle = top_lists(model), simulation.clicks, simulation.oracle
     return dict(
         kl=divergence(oracle, model),
         oracle_recall=covered_mass(oracle, lists),
         biased_recall=covered_mass(clicks, lists),
         diversity=aggregate_diversity(lists),
-        pop_auc=popularity_auc(model, clicks, world.click_popularity, world.context_share))
+        pop_auc=popularity_auc(model, clicks, simulation.click_popularity, simulation.context_share))

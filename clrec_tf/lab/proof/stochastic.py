@@ -8,7 +8,7 @@ import numpy as np
 from clrec_tf.lab.checks import Check
 from clrec_tf.lab.proof.exposure_simulator import generate
 from clrec_tf.lab.proof.exposure_simulator import impression_log
-from clrec_tf.lab.proof.exposure_simulator import tabular_world
+from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import optima
 from clrec_tf.lab.proof.table_checks import SLIGHTLY
@@ -24,12 +24,12 @@ BY_POPULARITY, BY_INTENT = "pop", "intent τ=3"
 SMALL = dict(items=30, intents=3, tastes=2)  # so that a table of it is trained in seconds
 
 
-def train_case(case: Case, world, seed: int, steps: int = STEPS) -> dict:
+def train_case(case: Case, simulation, seed: int, steps: int = STEPS) -> dict:
     """One loss trained: {loss, kl_own_target, kl_oracle (nats), bound, defect, seconds}."""
     start = time.perf_counter()
-    model = case.trainer(world, case.loss, case.queue, seed, steps).train()
+    model = case.trainer(simulation, case.loss, case.queue, seed, steps).train()
     row = dict(loss=case.name, kl_own_target=measures.divergence(case.target, model),
-               kl_oracle=measures.divergence(world.oracle, model), bound=MISSED if case.defect else REACHED,
+               kl_oracle=measures.divergence(simulation.oracle, model), bound=MISSED if case.defect else REACHED,
                defect=case.defect, seconds=time.perf_counter() - start)
     logging.info("trained %s: %d steps in %.1f s, KL(own target‖model) = %.4f", case.name, steps, row["seconds"],
                  row["kl_own_target"])
@@ -46,22 +46,23 @@ def check_of(row: dict) -> Check:
 
 def run(seed: int, mask_hits: bool) -> tuple[list[dict], list[Check]]:
     """Trains every loss: (rows, see `train_case`; checks)."""
-    world = tabular_world()
-    rows = [train_case(case, world, seed) for case in cases(world, mask_hits)]
+    simulation = tabular_simulation()
+    rows = [train_case(case, simulation, seed) for case in cases(simulation, mask_hits)]
     further, checks = queues_compared(seed)
     rows += further
     return rows, [*map(check_of, rows), *checks, logged_weights(seed)]
 
 
 def queues_compared(seed: int) -> tuple[list[dict], list[Check]]:
-    """The click queue and the multi-queue trained in small worlds of known verdict: (rows; checks between them)."""
+    """The click queue and the multi-queue in small simulations of known verdict: (rows; checks between them)."""
     rows, distance = [], {}
     for name in (BY_POPULARITY, BY_INTENT):
-        world = generate(dataclasses.replace(optima.world_settings(name, seed), **SMALL))
+        simulation = generate(dataclasses.replace(optima.simulation_settings(name, seed), **SMALL))
         # `TableTrainer` visits all contexts equally often.
-        world = dataclasses.replace(world, context_share=np.full(len(world.exposure), 1 / len(world.exposure)))
-        for case in queue_cases(world):
-            rows.append(train_case(dataclasses.replace(case, name=f"{case.name}, small {name}"), world, seed))
+        contexts = len(simulation.exposure)
+        simulation = dataclasses.replace(simulation, context_share=np.full(contexts, 1 / contexts))
+        for case in queue_cases(simulation):
+            rows.append(train_case(dataclasses.replace(case, name=f"{case.name}, small {name}"), simulation, seed))
         distance[name] = [row["kl_oracle"] for row in rows[-2:]]
     (clicks, multi), (clicks_by_intent, multi_by_intent) = distance.values()
     return rows, [
@@ -73,10 +74,10 @@ def queues_compared(seed: int) -> tuple[list[dict], list[Check]]:
 
 def logged_weights(seed: int) -> Check:
     """IPW's effective sample size on the clicks of a generated impression log, beside the exact one."""
-    world = generate(optima.world_settings(BY_INTENT, seed))
-    context, item, clicked = impression_log(world, IMPRESSIONS, seed)
-    weights = ipw.inverse_propensity_weights(world.exposure[context, item][clicked], float("inf"))
+    simulation = generate(optima.simulation_settings(BY_INTENT, seed))
+    context, item, clicked = impression_log(simulation, IMPRESSIONS, seed)
+    weights = ipw.inverse_propensity_weights(simulation.exposure[context, item][clicked], float("inf"))
     share = float(ipw.effective_sample_size(weights)) / int(clicked.sum())
-    exact = measures.effective_share(1 / world.exposure, world.context_share[:, None] * world.clicks)
+    exact = measures.effective_share(1 / simulation.exposure, simulation.context_share[:, None] * simulation.clicks)
     return Check(f"IPW in {BY_INTENT}: effective sample size on {IMPRESSIONS:,} impressions, relative error",
                  abs(share / exact - 1), "<", 0.05)

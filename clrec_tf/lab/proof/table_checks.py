@@ -1,7 +1,7 @@
 """What must hold in the closed-form table, as named checks.
 
-Statements hold for every seed, unless their name says "seed 0": those made of the worlds of seed 0, which other seeds
-may contradict, and they are checked for that seed only.
+Statements hold for every seed, unless their name says "seed 0": those made of the simulations of seed 0, which other
+seeds may contradict, and they are checked for that seed only.
 """
 import dataclasses
 
@@ -20,18 +20,18 @@ SLIGHTLY = 0.05  # nats
 
 
 def all_checks(evaluated: list[optima.Evaluated]) -> list[Check]:
-    """The checks of every world, named after it."""
-    found = []
+    """The checks of every simulation, named after it."""
+    named = []
     for each in evaluated:
         made = [*equalities(each), *biases(each), *corrections(each)]
-        made += OF_ONE_WORLD.get(each.name, lambda _: ())(each)
-        found += [dataclasses.replace(check, name=f"{each.name}: {check.name}") for check in made]
-    return found
+        made += OF_ONE_SIMULATION.get(each.name, lambda _: ())(each)
+        named += [dataclasses.replace(check, name=f"{each.name}: {check.name}") for check in made]
+    return named
 
 
 def equalities(each):
     """Forms of one optimum that must agree."""
-    p, popularity, models = each.world.clicks, each.world.click_popularity, each.models
+    p, popularity, models = each.simulation.clicks, each.simulation.click_popularity, each.models
     by_noise = closed_forms.negative_sampling(p, normalized(popularity ** 0.75))
     rebiased = closed_forms.rebiased(models[optima.CLREC], popularity)
     yield Check("IPW learns the oracle, KL", each.measured[optima.IPW]["kl"], "<", EXACT)
@@ -49,9 +49,9 @@ def equalities(each):
         yield Check(f"CLRec served at popularity {alpha} ranks as β={1 - alpha} trained, contexts that differ",
                     float(np.any(ranking(turned) != ranking(trained), axis=1).sum()), "<", 1)
     yield Check("the impression queue served at popularity 1 is softmax, KL", measures.divergence(
-        p, closed_forms.dialled(models[optima.IMPRESSIONS], each.world.mean_exposure, 1.0)), "<", EXACT)
+        p, closed_forms.dialled(models[optima.IMPRESSIONS], each.simulation.mean_exposure, 1.0)), "<", EXACT)
     yield Check("Multi-CLRec's objective is stationary, largest gradient",
-                multi_queue_gradient(models[optima.MULTI], each.world), "<", EXACT)
+                multi_queue_gradient(models[optima.MULTI], each.simulation), "<", EXACT)
 
 
 def biases(each):
@@ -76,7 +76,8 @@ def corrections(each):
                     kl[optima.MULTI] / kl[optima.CLREC], "<", 1)
         return
     if each.settings.policy == "pop":
-        yield Check("Multi-CLRec is farther from the oracle than CLRec, KL", kl[optima.MULTI] - kl[optima.CLREC], ">", 0)
+        yield Check("Multi-CLRec is farther from the oracle than CLRec, KL",
+                    kl[optima.MULTI] - kl[optima.CLREC], ">", 0)
         yield Check("but slightly", kl[optima.MULTI] - kl[optima.CLREC], "<", SLIGHTLY)
     yield Check("the impression queue learns the oracle, KL", kl[optima.IMPRESSIONS], "<", EXACT)
     yield Check("the impression queue's oracle recall over the better of softmax and CLRec",
@@ -102,8 +103,8 @@ def _intent_and_quality(each):
 
 def _strong_intent(each):
     """The variance of IPW, and what clipping it costs."""
-    p, share = each.world.clicks, each.world.context_share
-    weights = closed_forms.relative_weights(p, each.world.exposure)
+    p, share = each.simulation.clicks, each.simulation.context_share
+    weights = closed_forms.relative_weights(p, each.simulation.exposure)
     effective, clipped = measures.effective_share(weights, share[:, None] * p), each.measured[optima.CLIPPED]["kl"]
     yield Check("effective sample size of IPW over N", effective, "<", 0.15)
     yield Check("clipping IPW at 10 times the mean raises KL from 0 to", clipped, ">", 0.01)
@@ -112,7 +113,7 @@ def _strong_intent(each):
         yield Check("seed 0, KL of clipped IPW, from .032", abs(clipped - 0.032), "<", 0.0005)
 
 
-OF_ONE_WORLD = {"pop": _pop, "quality σ=1.4": _strong_quality, "intent τ=2 σ=.7": _intent_and_quality,
+OF_ONE_SIMULATION = {"pop": _pop, "quality σ=1.4": _strong_quality, "intent τ=2 σ=.7": _intent_and_quality,
                 "intent τ=3": _strong_intent}
 
 
@@ -126,9 +127,9 @@ def ranking(scores: np.ndarray) -> np.ndarray:
     return np.argsort(-scores, axis=1, kind="stable")
 
 
-def multi_queue_gradient(model: np.ndarray, world) -> float:
+def multi_queue_gradient(model: np.ndarray, simulation) -> float:
     """Largest |∂/∂φ| of Multi-CLRec's objective −Σ_y p φ + Σ_h P_h log Σ_y n_h e^φ at e^φ = model [X,V]."""
-    negatives = closed_forms.intent_negatives(world.click_popularity, world.intent)
-    share = world.clicks @ (world.intent[:, None] == np.arange(len(negatives)))
+    negatives = closed_forms.intent_negatives(simulation.click_popularity, simulation.intent)
+    share = simulation.clicks @ (simulation.intent[:, None] == np.arange(len(negatives)))
     of_intent = normalized(negatives * model[:, None, :])  # [X,H,V]
-    return float(np.abs(np.einsum("xh,xhv->xv", share, of_intent) - world.clicks).max())
+    return float(np.abs(np.einsum("xh,xhv->xv", share, of_intent) - simulation.clicks).max())

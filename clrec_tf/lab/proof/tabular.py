@@ -11,7 +11,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.lab.proof.exposure_simulator import ExposureWorld
+from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
 from clrec_tf.losses import contrastive
 from clrec_tf.objectives.fifo_queue import FifoQueue
 from clrec_tf.training.runtime import LocalRuntime
@@ -80,7 +80,7 @@ class TableTrainer(tf.Module):
     """Trains φ[x,y] by Adam.
 
     Args:
-      world: gives clicks and impressions.
+      simulation: gives clicks and impressions.
       loss: (step) -> [B], nats.
       queue: what enters the queue: "clicks" (the batch's positives), "impressions" (as many fresh ones), or "".
       seed: of the draws.
@@ -89,14 +89,14 @@ class TableTrainer(tf.Module):
 
     step_type = Step
 
-    def __init__(self, world: ExposureWorld, loss: typing.Callable[[Step], tf.Tensor], queue: str, seed: int,
+    def __init__(self, simulation: ExposureSimulation, loss: typing.Callable[[Step], tf.Tensor], queue: str, seed: int,
                  steps: int = STEPS):
         super().__init__()
         self._loss, self._entering, self._seed, self._steps = loss, queue, seed, steps
-        self._shown = {"clicks": tf.constant(world.clicks, tf.float32),
-                       "impressions": tf.constant(world.exposure, tf.float32)}
+        self._shown = {"clicks": tf.constant(simulation.clicks, tf.float32),
+                       "impressions": tf.constant(simulation.exposure, tf.float32)}
         self._queue = self._new_queue()
-        self._table, self._sum = (tf.Variable(tf.zeros(world.exposure.shape)) for _ in range(2))
+        self._table, self._sum = (tf.Variable(tf.zeros(simulation.exposure.shape)) for _ in range(2))
         rate = tf.keras.optimizers.schedules.PolynomialDecay(FIRST_RATE, steps, LAST_RATE)
         self._optimizer = tf.keras.optimizers.Adam(rate)
         self._optimizer.build([self._table])

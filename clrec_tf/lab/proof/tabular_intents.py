@@ -46,14 +46,14 @@ def multi_queue(step: IntentStep) -> tf.Tensor:
 
 
 class IntentTableTrainer(TableTrainer):
-    """A `TableTrainer` with the 1+H queues of clicks, routed by the items' intents in the world; for `multi_queue`."""
+    """A `TableTrainer` with the 1+H queues of clicks, routed by the items' simulated intents; for `multi_queue`."""
 
     step_type = IntentStep
 
-    def __init__(self, world, *arguments):
-        self._intents = int(world.intent.max()) + 1
-        self._item_intent = tf.constant(world.intent, tf.int32)
-        super().__init__(world, *arguments)
+    def __init__(self, simulation, *arguments):
+        self._intents = int(simulation.intent.max()) + 1
+        self._item_intent = tf.constant(simulation.intent, tf.int32)
+        super().__init__(simulation, *arguments)
 
     def _new_queue(self):
         return MultiQueue(CAPACITY, CAPACITY, self._intents, {"item": tf.TensorSpec([], tf.int32)},
@@ -86,9 +86,9 @@ class IntentTableTrainer(TableTrainer):
 class ContextIntentTrainer(IntentTableTrainer):
     """The defect: rows meet the queue of the intent that their *context* clicks most, whatever the positive's is."""
 
-    def __init__(self, world, *arguments):
-        super().__init__(world, *arguments)
-        self._context_intent = tf.constant(favourite_intents(world.clicks, world.intent), tf.int32)
+    def __init__(self, simulation, *arguments):
+        super().__init__(simulation, *arguments)
+        self._context_intent = tf.constant(favourite_intents(simulation.clicks, simulation.intent), tf.int32)
 
     def _compared_with(self, contexts, positives):
         return tf.gather(self._context_intent, contexts)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.lab.proof import closed_forms
-from clrec_tf.lab.proof.exposure_simulator import ExposureWorld
+from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
 from clrec_tf.lab.proof.exposure_simulator import normalized
 from clrec_tf.lab.proof.tabular import BATCH
 from clrec_tf.lab.proof.tabular import QUEUE
@@ -48,19 +48,20 @@ class Case:
     trainer: type[TableTrainer] = TableTrainer
 
 
-def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
-    """Every loss in a world; `mask_hits` plants the defect in the click queue's own run too."""
-    p, popularity = world.clicks, world.click_popularity
+def cases(simulation: ExposureSimulation, mask_hits: bool) -> list[Case]:
+    """Every loss in a simulation; `mask_hits` plants the defect in the click queue's own run too."""
+    p, popularity = simulation.clicks, simulation.click_popularity
     noise, even = normalized(popularity ** NOISE_POWER), np.full(p.shape[1], 1 / p.shape[1])
     by_noise, clicks = closed_forms.negative_sampling(p, noise), closed_forms.click_queue(p, popularity)
-    clipped = closed_forms.clipped_inverse_propensity(p, 1 / world.exposure, WEIGHT_CAP)
-    mle, (_, multi) = closed_forms.maximum_likelihood(p), queue_cases(world)
+    clipped = closed_forms.clipped_inverse_propensity(p, 1 / simulation.exposure, WEIGHT_CAP)
+    mle, (_, multi) = closed_forms.maximum_likelihood(p), queue_cases(simulation)
     return [
         Case("full softmax", full_softmax, mle),
         Case("sampled softmax, logQ", sampled_softmax(popularity), mle),
-        Case("IPW", weighted_softmax(world.exposure, np.inf), closed_forms.inverse_propensity(p, world.exposure)),
-        Case(f"IPW, weights up to {WEIGHT_CAP:g}", weighted_softmax(world.exposure, WEIGHT_CAP), clipped),
-        Case("impression queue", impression_queue, closed_forms.impression_queue(p, world.mean_exposure),
+        Case("IPW", weighted_softmax(simulation.exposure, np.inf),
+             closed_forms.inverse_propensity(p, simulation.exposure)),
+        Case(f"IPW, weights up to {WEIGHT_CAP:g}", weighted_softmax(simulation.exposure, WEIGHT_CAP), clipped),
+        Case("impression queue", impression_queue, closed_forms.impression_queue(p, simulation.mean_exposure),
              "impressions"),
         Case("click queue", masked_click_queue if mask_hits else click_queue, clicks, "clicks"),
         Case("click queue, hits masked", masked_click_queue, clicks, "clicks", defect=True),
@@ -75,11 +76,11 @@ def cases(world: ExposureWorld, mask_hits: bool) -> list[Case]:
     ]
 
 
-def queue_cases(world: ExposureWorld) -> list[Case]:
+def queue_cases(simulation: ExposureSimulation) -> list[Case]:
     """The click queue and the multi-queue."""
-    p, popularity = world.clicks, world.click_popularity
+    p, popularity = simulation.clicks, simulation.click_popularity
     return [Case("click queue", click_queue, closed_forms.click_queue(p, popularity), "clicks"),
-            Case("multi-queue", multi_queue, closed_forms.multi_queue(p, popularity, world.intent), "clicks",
+            Case("multi-queue", multi_queue, closed_forms.multi_queue(p, popularity, simulation.intent), "clicks",
                  trainer=IntentTableTrainer)]
 
 

@@ -218,7 +218,7 @@ def choose_epochs(config: Config, data: RatingData, clicks: Clicks, seeds) -> tu
     if config.train.schedule != "constant":
         raise UserError(f"{given} with --schedule={config.train.schedule}: one training passes through all numbers, so "
                         "its learning rate must be constant; or leave --epochs_tried empty and give --epochs")
-    found = np.zeros((len(seeds), len(tried)))
+    held_out_mrr = np.zeros((len(seeds), len(tried)))
     for place, seed in enumerate(seeds):
         kept, held = hold_out(clicks, seed)
         if not len(held.users):
@@ -227,6 +227,6 @@ def choose_epochs(config: Config, data: RatingData, clicks: Clicks, seeds) -> tu
         training = Training(config, data, kept, compared_losses.MLE, seed, tried[-1])
         for number, (before, after) in enumerate(zip([0, *tried], tried)):
             training.run(after - before)
-            found[place, number] = mean_reciprocal_rank(training, kept, held)
-    means = found.mean(axis=0)
+            held_out_mrr[place, number] = mean_reciprocal_rank(training, kept, held)
+    means = held_out_mrr.mean(axis=0)
     return tried[int(means.argmax())], {number: float(mean) for number, mean in zip(tried, means)}

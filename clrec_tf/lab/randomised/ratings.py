@@ -160,20 +160,20 @@ def _read_triples(name, path):
         named = not any(map(_is_number, header.split(delimiter)))
         table = frames.open_table(path, ("user", "item", "rating"), delimiter, skip_header=named)
         with frames.readable(path):
-            found = table.rows.with_columns(
+            triples = table.rows.with_columns(
                 number=pl.col("rating").str.strip_chars().cast(pl.Float64, strict=False)).collect()
-    bad = found.filter(pl.col("user").is_null() | pl.col("item").is_null() | pl.col(table_parts.EXTRA).is_not_null()
+    bad = triples.filter(pl.col("user").is_null() | pl.col("item").is_null() | pl.col(table_parts.EXTRA).is_not_null()
                        | pl.col("number").is_null() | ~pl.col("number").is_finite())
     if len(bad):
         row = bad[frames.ROW][0]
         shown = frames.show_rows(table, [row])[row]
         raise DataError(f"--{name}={path}: {table.where(row)}, {shown!r}, is not user, item and a finite rating: "
                         "correct it")
-    twice = found.filter(pl.struct("user", "item").is_duplicated())
+    twice = triples.filter(pl.struct("user", "item").is_duplicated())
     if len(twice):
         raise DataError(f"--{name}={path}: user {twice['user'][0]!r} and item {twice['item'][0]!r} stand together more "
                         "than once: leave one of their ratings")
-    return *(found[column].to_numpy().astype(str) for column in ("user", "item")), found["number"].to_numpy()
+    return *(triples[column].to_numpy().astype(str) for column in ("user", "item")), triples["number"].to_numpy()
 
 
 def _numbered(raw, as_rows):

@@ -1,5 +1,5 @@
-"""From the log of a generated world to trained towers and back to its truth: prepare, train, evaluate, with every loss
-over equal encoders and equal numbers of negatives, in a biased and in an unbiased world."""
+"""From the log of a simulation to trained towers and back to its truth: prepare, train, evaluate, with every loss
+over equal encoders and equal numbers of negatives, in a biased and in an unbiased simulation."""
 import dataclasses
 import os
 
@@ -32,7 +32,7 @@ from clrec_tf.training.restore import load_trained
 CLREC, SOFTMAX, ORACLE, POPULAR = "clrec", "sampled_softmax", "oracle", "most_popular"
 # Settings that models differ in, by section.
 COMPARED = {CLREC: dict(loss=dict(loss="contrastive")), SOFTMAX: dict(loss=dict(loss="sampled_softmax"))}
-# Beside these in the first repetition of the biased world (paper, Table 2, and what the queue can be fed with).
+# Beside these in the first repetition of the biased simulation (paper, Table 2, and what the queue can be fed with).
 FURTHER = {
     "clrec_beta_.75": dict(loss=dict(loss="contrastive", debias_beta=0.75)),
     "clrec_impressions": dict(loss=dict(loss="contrastive", negatives="impressions")),
@@ -44,18 +44,18 @@ BIASED, UNBIASED = "biased", "unbiased"
 RESULT_FILE, PICTURE_FILE = "against_truth.json", "degree_histogram_{}.png"
 DIVERSITY_GAIN, POPULARITY_LEFT, VANISHED = 1.5, 0.5, 0.25
 DIALLED = (0.25, 0.5, 1.0)  # popularities at which each model is measured besides
-NO_GAP = 1e-9  # divides where both losses agree even in the biased world
+NO_GAP = 1e-9  # divides where both losses agree even in the biased simulation
 
 
 def run(config: Config) -> tuple[list[dict], list[Check]]:
     """All trainings that are not done yet, and what came of all of them.
 
     Args:
-      config: `exposure_world` is the biased world, the unbiased one has another policy; `model` and `train` hold
-        for every loss; worlds, data and runs are kept in --workdir, so that an interrupted proof goes on.
+      config: `exposure_world` is the biased simulation, the unbiased one has another policy; `model` and `train` hold
+        for every loss; simulations, data and runs are kept in --workdir, so that an interrupted proof goes on.
 
     Returns:
-      (a row for each world, repetition and model; checks).
+      (a row for each simulation, repetition and model; checks).
     """
     require(config.paths.workdir, "workdir", "the end-to-end proof keeps its worlds and runs there")
     if config.model.queue == "in_batch":
@@ -63,39 +63,39 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
                         "cached or raw")
     rows = []
     for repetition in range(config.proof.repetitions):
-        for world in (BIASED, UNBIASED):
-            models = {**COMPARED, **(FURTHER if (world, repetition) == (BIASED, 0) else {})}
-            rows += compare(config, world, config.paths.seed + repetition, models)
+        for simulation in (BIASED, UNBIASED):
+            models = {**COMPARED, **(FURTHER if (simulation, repetition) == (BIASED, 0) else {})}
+            rows += compare(config, simulation, config.paths.seed + repetition, models)
         picture(config, rows, config.paths.seed + repetition)
     return rows, checks(rows, config.evaluate.list_length)
 
 
-def compare(config: Config, world: str, seed: int, models: dict) -> list[dict]:
-    """One world of one seed: rows of the oracle, most-popular and each model."""
-    policy = dict(exposure_policy="uniform") if world == UNBIASED else {}
+def compare(config: Config, simulation: str, seed: int, models: dict) -> list[dict]:
+    """One simulation of one seed: rows of the oracle, most-popular and each model."""
+    policy = dict(exposure_policy="uniform") if simulation == UNBIASED else {}
     config = prepared(replaced(config, paths=dict(seed=seed), exposure_world=policy),
-                      os.path.join(config.paths.workdir, f"{world}_{seed}"))
+                      os.path.join(config.paths.workdir, f"{simulation}_{seed}"))
     rows = []
-    for name, found in results(config, models, train_and_measure).items():
+    for name, by_name in results(config, models, train_and_measure).items():
         if not rows:
-            rows += [dict(world=world, seed=seed, model=ORACLE, **found["oracle"]),
-                     dict(world=world, seed=seed, model=POPULAR, **found["most_popular"])]
-        rows.append(dict(world=world, seed=seed, model=name, **found["model"]))
+            rows += [dict(world=simulation, seed=seed, model=ORACLE, **by_name["oracle"]),
+                     dict(world=simulation, seed=seed, model=POPULAR, **by_name["most_popular"])]
+        rows.append(dict(world=simulation, seed=seed, model=name, **by_name["model"]))
     return rows
 
 
 def results(config: Config, models: dict, measure) -> dict[str, dict]:
     """name -> what `measure`(config), in a process of its own, left in RESULT_FILE of the model's --workdir: a folder
     beside the data's; done once."""
-    folder, found = os.path.dirname(config.paths.data_dir), {}
+    folder, measured = os.path.dirname(config.paths.data_dir), {}
     for name, settings in models.items():
         of_model = replaced(replaced(config, paths=dict(workdir=os.path.join(folder, name))), **settings)
         path = os.path.join(of_model.paths.workdir, RESULT_FILE)
         if not os.path.exists(path):
             logging.info("%s: %s", folder, name)
             in_child(measure, of_model)
-        found[name] = load_json(path, "run the proof again", "delete it and run the proof again")
-    return found
+        measured[name] = load_json(path, "run the proof again", "delete it and run the proof again")
+    return measured
 
 
 def replaced(config: Config, **sections: dict) -> Config:
@@ -105,7 +105,7 @@ def replaced(config: Config, **sections: dict) -> Config:
 
 
 def prepared(config: Config, folder: str) -> Config:
-    """Writes and prepares the world in a folder unless that is done; the settings with which it was prepared."""
+    """Writes and prepares the simulation in a folder unless that is done; the settings with which it was prepared."""
     config = replaced(config, paths=dict(data_dir=os.path.join(folder, "data")),
                       exposure_world=dict(world_dir=os.path.join(folder, "world")))
     folder = config.exposure_world.world_dir
@@ -114,7 +114,8 @@ def prepared(config: Config, folder: str) -> Config:
     config = replaced(config, prepare=dict(
         format="columns", input=os.path.join(folder, simulated_logs.CLICKS_FILE),
         impressions=os.path.join(folder, simulated_logs.IMPRESSIONS_FILE),
-        item_features=os.path.join(folder, simulated_logs.ITEMS_FILE), feature_columns=("category", "seller", "gender")))
+        item_features=os.path.join(folder, simulated_logs.ITEMS_FILE),
+        feature_columns=("category", "seller", "gender")))
     prepare(config)
     return config
 
@@ -156,8 +157,9 @@ def against_truth(config: Config) -> dict[str, dict]:
     plain = dial.with_coordinate(encoder.user_vectors(users), 0.0)
     for alpha in DIALLED:
         scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items)
-        result["model"] |= {dial.name(figure, alpha): value for figure, value in
-                            _figures(scorer, judge, users, catalogue.counts, config).items() if "histogram" not in figure}
+        figures = _figures(scorer, judge, users, catalogue.counts, config)
+        result["model"] |= {dial.name(figure, alpha): value for figure, value in figures.items()
+                            if "histogram" not in figure}
     result["model"]["kl_oracle"] = judge.divergence(lambda start, stop: cosines(start, stop) / temperature)
     return result
 
@@ -185,10 +187,10 @@ def picture(config: Config, rows: list[dict], seed: int) -> None:
 def checks(rows: list[dict], length: int) -> list[Check]:
     """CLRec against sampled softmax, in each repetition."""
     figures = {(row["world"], row["seed"], row["model"]): row for row in rows}
-    found = []
+    named = []
     for seed in sorted({row["seed"] for row in rows}):
-        ratio = lambda world, name, seed=seed: (
-            figures[world, seed, CLREC][name] / figures[world, seed, SOFTMAX][name])
+        ratio = lambda simulation, name, seed=seed: (
+            figures[simulation, seed, CLREC][name] / figures[simulation, seed, SOFTMAX][name])
         diversity, popularity = f"aggregate_diversity@{length}/full", f"popularity_index@{length}/full"
         gaps = {name: abs(ratio(UNBIASED, name) - 1) / max(abs(ratio(BIASED, name) - 1), NO_GAP)
                 for name in (diversity, popularity)}
@@ -197,5 +199,5 @@ def checks(rows: list[dict], length: int) -> list[Check]:
                 Check("oracle recall, CLRec over sampled softmax", ratio(BIASED, f"oracle_recall@{length}"), ">", 1),
                 *(Check(f"gap in {name} without bias, over that with bias", gap, "<", VANISHED)
                   for name, gap in gaps.items())]
-        found += [dataclasses.replace(check, name=f"end to end, seed {seed}: {check.name}") for check in made]
-    return found
+        named += [dataclasses.replace(check, name=f"end to end, seed {seed}: {check.name}") for check in made]
+    return named

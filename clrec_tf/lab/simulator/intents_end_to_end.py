@@ -1,5 +1,5 @@
-"""Multi-CLRec beside CLRec and sampled softmax with real towers, in a world whose exposure follows the user's intent:
-the same width, and as many negatives. Each user is served with one vector, of Multi-CLRec the heaviest.
+"""Multi-CLRec beside CLRec and sampled softmax with real towers, where exposure follows the user's intent: the same
+width, and as many negatives. Each user is served with one vector, of Multi-CLRec the heaviest.
 
 Checked is what debiasing promises against sampled softmax. Which of Multi-CLRec and CLRec is ahead is only reported.
 """
@@ -12,7 +12,7 @@ from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator.visits import INTENTS
 from clrec_tf.preparation.synthetic_log import CATEGORIES
 
-MULTI, BY_CATEGORY, WORLD = "multi_clrec", "multi_clrec_by_category", "intent"
+MULTI, BY_CATEGORY, SIMULATION = "multi_clrec", "multi_clrec_by_category", "intent"
 
 
 def multi_clrec(intents: int, selection_weight: float = 0.0) -> dict:
@@ -22,7 +22,7 @@ def multi_clrec(intents: int, selection_weight: float = 0.0) -> dict:
         selection_weight=selection_weight))
 
 
-# As many intents as the world has. It must find by itself which categories belong together, and
+# As many intents as the simulation has. It must find by itself which categories belong together, and
 COMPARED = {**end_to_end.COMPARED, MULTI: multi_clrec(INTENTS)}
 # beside it in the first repetition, one that has an intent for every category need not.
 FURTHER = {BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
@@ -34,19 +34,19 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
     seeds = [config.paths.seed + repetition for repetition in range(config.proof.repetitions)]
     rows = []
     for seed in seeds:
-        rows += end_to_end.compare(config, WORLD, seed, {**COMPARED, **(FURTHER if seed == seeds[0] else {})})
+        rows += end_to_end.compare(config, SIMULATION, seed, {**COMPARED, **(FURTHER if seed == seeds[0] else {})})
     return rows, checks(rows, config.evaluate.list_length)
 
 
 def checks(rows: list[dict], length: int) -> list[Check]:
     """Multi-CLRec against sampled softmax, in each repetition."""
-    figures, found = {(row["seed"], row["model"]): row for row in rows}, []
+    figures, named = {(row["seed"], row["model"]): row for row in rows}, []
     for seed in sorted({row["seed"] for row in rows}):
         ratio = lambda name, seed=seed: figures[seed, MULTI][name] / figures[seed, end_to_end.SOFTMAX][name]
         made = [Check("KL to the oracle", ratio("kl_oracle"), "<", 1),
                 Check("oracle recall", ratio(f"oracle_recall@{length}"), ">", 1),
                 Check("aggregate diversity", ratio(f"aggregate_diversity@{length}/full"), ">", 1),
                 Check("popularity index", ratio(f"popularity_index@{length}/full"), "<", end_to_end.POPULARITY_LEFT)]
-        found += [dataclasses.replace(check, name=f"intents, seed {seed}: {check.name}, Multi-CLRec over "
+        named += [dataclasses.replace(check, name=f"intents, seed {seed}: {check.name}, Multi-CLRec over "
                   "sampled softmax") for check in made]
-    return found
+    return named

@@ -1,4 +1,4 @@
-"""Metrics of recommended lists against the truth of a generated world: what no click log can tell.
+"""Metrics of recommended lists against the truth of a simulation: what no click log can tell.
 
 Letters: U users, V items, L length of the lists.
 """
@@ -17,17 +17,17 @@ class Judge:
     """Knows each evaluated user's context at the next click.
 
     Args:
-      truth: of the world.
+      truth: of the simulation.
       users: U evaluated users, numbered as prepare does: by their first click in the log, which is sorted by user.
-      original_ids: [V] ids of the data set's items 1..V; V may be less than the world has items.
+      original_ids: [V] ids of the data set's items 1..V; V may be less than the simulation has items.
 
     Raises:
-      DataError: the users are not of this world.
+      DataError: the users are not of this simulation.
     """
 
     def __init__(self, truth: simulated_logs.Truth, users: EvaluationSet, original_ids: np.ndarray):
-        world_users = np.unique(truth.click_user)[users.user_ids]
-        self.contexts = truth.contexts_at(world_users, users.request_times)
+        simulated_users = np.unique(truth.click_user)[users.user_ids]
+        self.contexts = truth.contexts_at(simulated_users, users.request_times)
         self._columns = np.searchsorted(truth.item_ids, original_ids.astype(str))
         self._truth = truth
 
@@ -54,17 +54,17 @@ class Judge:
 
     def divergence(self, logits: ScoreChunk) -> float:
         """KL(o‖softmax φ) over the data set's items, nats, mean over users; `logits` gives φ [n,V]."""
-        found = []
+        divergences = []
         for start, oracle in self._chunks():
             oracle = oracle[:, self._columns]
             oracle /= oracle.sum(axis=1, keepdims=True)
             scores = np.asarray(logits(start, start + len(oracle)), np.float64)
             shifted = scores - scores.max(axis=1, keepdims=True)
             log_model = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-            found.append((oracle * (np.log(oracle) - log_model)).sum(axis=1))
-        return float(np.concatenate(found).mean())
+            divergences.append((oracle * (np.log(oracle) - log_model)).sum(axis=1))
+        return float(np.concatenate(divergences).mean())
 
     def _chunks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(first user, o [n, items of the world]) of all users."""
+        """(first user, o [n, items of the simulation]) of all users."""
         for start in range(0, len(self.contexts), CHUNK):
             yield start, simulated_logs.oracle_distribution(self._truth, self.contexts[start:start + CHUNK])

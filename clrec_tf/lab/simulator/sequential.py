@@ -1,4 +1,4 @@
-"""A sequential world of known exposure and relevance: what users are shown, and what they click.
+"""A sequential simulation of known exposure and relevance: what users are shown, and what they click.
 
 A context x is a user's current intent h and his type u, whose taste U lasts. The old system shows items y ~ q(·|x), one
 after another, until the user clicks or has seen 50; an impression is clicked with probability c(x,y). So clicks follow
@@ -74,7 +74,7 @@ class Impressions:
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class Simulation:
     """Everything that was drawn; context = intent · Z + type.
 
     Attributes:
@@ -97,8 +97,8 @@ class World:
     impressions: Impressions
 
 
-def generate(config: ExposureWorldConfig, seed: int) -> World:
-    """Draws a world.
+def generate(config: ExposureWorldConfig, seed: int) -> Simulation:
+    """Draws a simulation.
 
     Raises:
       UserError: fewer items than categories, or so few visits that none ends with a click.
@@ -119,7 +119,7 @@ def generate(config: ExposureWorldConfig, seed: int) -> World:
     if not impressions.clicked.any():
         raise UserError(f"--exposure_users={users} with --exposure_visits={config.exposure_visits} made no click: "
                         "raise them")
-    return World(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions)
+    return Simulation(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions)
 
 
 def make_catalogue(rng: np.random.Generator, items: int, zipf: float, quality_std: float) -> SimulatedItems:

@@ -1,4 +1,4 @@
-"""The files of a sequential world: its logs, as a recommender would have them, and the truth behind them.
+"""The files of a sequential simulation: its logs, as a recommender would have them, and the truth behind them.
 
 A folder holds::
 
@@ -22,13 +22,13 @@ from clrec_tf.data.schema import save_json
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation.metrics import gini
 from clrec_tf.lab.simulator.sequential import GENDERS
-from clrec_tf.lab.simulator.sequential import World
+from clrec_tf.lab.simulator.sequential import Simulation
 from clrec_tf.lab.simulator.visits import INTENTS
 from clrec_tf.lab.simulator.visits import is_weekend
 from clrec_tf.preparation.synthetic_log import CATEGORIES
 
 CLICKS_FILE, IMPRESSIONS_FILE, ITEMS_FILE = "clicks.csv", "impressions.parquet", "items.tsv"
-TRUTH_FILE, WORLD_FILE = "truth.npz", "world.json"
+TRUTH_FILE, FACTS_FILE = "truth.npz", "world.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,42 +89,44 @@ def click_distribution(truth: Truth, context: np.ndarray) -> np.ndarray:
     return clicks / clicks.sum(axis=1, keepdims=True)
 
 
-def write(world: World, config: ExposureWorldConfig, seed: int, folder: str) -> dict:
-    """Writes all files into an existing folder; equal worlds give equal bytes.
+def write(simulation: Simulation, config: ExposureWorldConfig, seed: int, folder: str) -> dict:
+    """Writes all files into an existing folder; equal simulations give equal bytes.
 
     Returns:
       The content of world.json.
     """
-    shown, catalogue = world.impressions, world.catalogue
+    shown, catalogue = simulation.impressions, simulation.catalogue
     ids = pl.Series("item_id", [f"i{number:06d}" for number in range(1, len(catalogue.category) + 1)])
     log = pl.DataFrame({
-        "user_id": world.visits.user[shown.visit] + 1, "item_id": ids.gather(shown.item),
-        "timestamp": world.visits.seconds[shown.visit] + shown.place, "clicked": shown.clicked.astype(np.int8)})
+        "user_id": simulation.visits.user[shown.visit] + 1, "item_id": ids.gather(shown.item),
+        "timestamp": simulation.visits.seconds[shown.visit] + shown.place, "clicked": shown.clicked.astype(np.int8)})
     clicks = log.filter(pl.col("clicked") == 1).drop("clicked")
     log.write_parquet(os.path.join(folder, IMPRESSIONS_FILE))
     clicks.write_csv(os.path.join(folder, CLICKS_FILE))
     _items(catalogue, ids).write_csv(os.path.join(folder, ITEMS_FILE), separator="\t")
-    intent, kind = np.divmod(np.arange(len(world.relevance)), len(world.type_taste))
+    intent, kind = np.divmod(np.arange(len(simulation.relevance)), len(simulation.type_taste))
     np.savez(os.path.join(folder, TRUTH_FILE), **dataclasses.asdict(Truth(
-        ids.to_numpy().astype(str), catalogue.intent, world.relevance, world.exposure, intent, kind, world.user_type,
-        clicks["user_id"].to_numpy(), clicks["timestamp"].to_numpy(), world.context[shown.visit[shown.clicked]])))
+        ids.to_numpy().astype(str), catalogue.intent, simulation.relevance, simulation.exposure, intent, kind,
+        simulation.user_type, clicks["user_id"].to_numpy(), clicks["timestamp"].to_numpy(),
+        simulation.context[shown.visit[shown.clicked]])))
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name != "world_dir"}
-    facts = dict(seed=seed, settings=settings, **summary(world))
-    save_json(os.path.join(folder, WORLD_FILE), facts)
+    facts = dict(seed=seed, settings=settings, **summary(simulation))
+    save_json(os.path.join(folder, FACTS_FILE), facts)
     return facts
 
 
-def summary(world: World) -> dict:
-    """Counts of a world with clicks, and the shares of weekend types and of the intents they favour in visits."""
-    shown, items = world.impressions, len(world.catalogue.category)
-    clicks, weekend = int(shown.clicked.sum()), is_weekend(world.visits.seconds)
-    weekend_type, weekend_intent = world.user_type[world.visits.user] % 2 == 1, world.visits.intent >= INTENTS // 2
+def summary(simulation: Simulation) -> dict:
+    """Counts of a simulation with clicks, and the shares of weekend types and of the intents they favour in visits."""
+    shown, items = simulation.impressions, len(simulation.catalogue.category)
+    clicks, weekend = int(shown.clicked.sum()), is_weekend(simulation.visits.seconds)
+    weekend_type = simulation.user_type[simulation.visits.user] % 2 == 1
+    weekend_intent = simulation.visits.intent >= INTENTS // 2
 
     def by_day(mask):
         return dict(weekday_visits=_share(mask & ~weekend, ~weekend), weekend_visits=_share(mask & weekend, weekend))
 
     return dict(
-        users=len(world.user_type), items=items, contexts=len(world.relevance), visits=len(weekend),
+        users=len(simulation.user_type), items=items, contexts=len(simulation.relevance), visits=len(weekend),
         impressions=len(shown.item), clicks=clicks, impressions_per_click=round(len(shown.item) / clicks, 3),
         visits_with_click=round(clicks / len(weekend), 6),
         gini_exposure=round(gini(np.bincount(shown.item, minlength=items)), 6),

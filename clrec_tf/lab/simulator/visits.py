@@ -1,4 +1,4 @@
-"""When users of the sequential world come, and with what intent. Pure NumPy, vectorised over users.
+"""When users of the sequential simulation come, and with what intent. Pure NumPy, vectorised over users.
 
 Letters: U users, N visits of all users, W columns for the visits of one user, H intents.
 """

@@ -1,6 +1,6 @@
 """Trained on weekdays, tested on a weekday and at the weekend, with other users and intents (paper, Table 4).
 
-One week of a generated world: Monday to Thursday are trained on, the next clicks of Friday and of Saturday and Sunday
+One week of a simulation: Monday to Thursday are trained on, the next clicks of Friday and of Saturday and Sunday
 are predicted, each from all that its user clicked on the days before. Nothing is selected on either.
 """
 import os
@@ -40,8 +40,8 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
     for seed in range(config.paths.seed, config.paths.seed + config.proof.repetitions):
         week = end_to_end.prepared(end_to_end.replaced(end_to_end.replaced(config, **WEEK), paths=dict(seed=seed)),
                                    os.path.join(config.paths.workdir, f"week_{seed}"))
-        found = end_to_end.results(week, COMPARED, train_and_measure)
-        rows += [dict(world="week", seed=seed, model=name, **of_model) for name, of_model in found.items()]
+        measured = end_to_end.results(week, COMPARED, train_and_measure)
+        rows += [dict(world="week", seed=seed, model=name, **of_model) for name, of_model in measured.items()]
     return rows, []
 
 
@@ -58,14 +58,14 @@ def hit_rates(config: Config) -> dict[str, float]:
     encoder = Encoder(trained.model, trained.model_config.max_history)
     items, hits, users = encoder.compared_items(catalogue.item_rows), {}, {}
     for name, part in PARTS.items():
-        found = read_evaluation_set(config.paths.data_dir, part, trained.schema, trained.manifest,
-                                    config.evaluate.max_users, config.paths.seed)
-        scorer = protocols.vector_scorer(encoder.user_vectors(found), items)
-        counts = protocols.rank_targets(scorer, found, len(catalogue.counts),
+        evaluated = read_evaluation_set(config.paths.data_dir, part, trained.schema, trained.manifest,
+                                        config.evaluate.max_users, config.paths.seed)
+        scorer = protocols.vector_scorer(encoder.user_vectors(evaluated), items)
+        counts = protocols.rank_targets(scorer, evaluated, len(catalogue.counts),
                                         filter_seen=config.evaluate.filter_seen).counts["full"]
-        next_click = found.target_splits[:-1]
+        next_click = evaluated.target_splits[:-1]
         hits[name] = hit_rate(counts.better[next_click], counts.tied[next_click], CUTOFF)
-        users[name] = found.user_ids
+        users[name] = evaluated.user_ids
     return figures(hits, users)
 
 
@@ -84,7 +84,7 @@ def figures(hits: dict, users: dict) -> dict[str, float]:
     both = np.intersect1d(users["weekday"], users["weekend"])
     result["users/both"] = len(both)
     for suffix, kept in (("", np.union1d(users["weekday"], users["weekend"])), ("/both", both)):
-        rates = {name: float(np.mean(found[np.isin(users[name], kept)])) for name, found in hits.items()}
+        rates = {name: float(np.mean(hit[np.isin(users[name], kept)])) for name, hit in hits.items()}
         result |= {f"hr@{CUTOFF}/{name}{suffix}": rate for name, rate in rates.items()}
         result["lost" + suffix] = 1 - rates["weekend"] / rates["weekday"]
     return result

@@ -105,14 +105,14 @@ def serve(task: Task, config: Config) -> int:
         raise ClusterError(f"{task.role} {task.index} cannot serve at {task.addresses[task.role][task.index]} "
                            f"({error.message[:200]}): is the port taken?") from error
     logging.info("%s %d serves at %s", task.role, task.index, task.addresses[task.role][task.index])
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: told.set())
-    _until_chief_is_gone(task.addresses["chief"][0], config.cluster, told)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+    _until_chief_is_gone(task.addresses["chief"][0], config.cluster, stopping)
     del server
     return EXIT_PREEMPTED
 
 
-def _until_chief_is_gone(address: str, settings: ClusterConfig, told: threading.Event) -> None:
+def _until_chief_is_gone(address: str, settings: ClusterConfig, stopping: threading.Event) -> None:
     """Serves until the chief has been seen and then not for --chief_gone_s (0: for ever).
 
     When all roles are told to end together (SIGTERM, which sets `told`), the chief still saves a checkpoint: only when
@@ -123,7 +123,7 @@ def _until_chief_is_gone(address: str, settings: ClusterConfig, told: threading.
     """
     seconds, deadline, start = settings.chief_gone_s, settings.chief_deadline_s, time.monotonic()
     last, pause = None, min([5.0] + [limit / 4 for limit in (seconds, deadline) if limit])
-    while not told.is_set():
+    while not stopping.is_set():
         if reachable(address):
             last = time.monotonic()
         elif seconds and last is not None and time.monotonic() - last >= seconds:
@@ -132,7 +132,7 @@ def _until_chief_is_gone(address: str, settings: ClusterConfig, told: threading.
         elif deadline and last is None and time.monotonic() - start >= deadline:
             raise ClusterError(f"the chief at {address} was never there in --chief_deadline_s={deadline:g}: start it, "
                                f"or correct {TF_CONFIG}")
-        told.wait(pause)
+        stopping.wait(pause)
     logging.info("told to end: serving until the chief at %s has gone, which saves a checkpoint if it was told too",
                  address)
     while reachable(address):
@@ -156,15 +156,15 @@ def wait_for_servers(task: Task, seconds: float) -> None:
       ClusterError: naming those that do not after `seconds`.
     """
     absent = [(role, index) for role in ("ps", "worker") for index in range(len(task.addresses[role]))]
-    start = told = time.monotonic()
+    start = last_logged = time.monotonic()
     while absent:
         absent = [(role, index) for role, index in absent if not reachable(task.addresses[role][index])]
         names = ", ".join(f"{role} {index} at {task.addresses[role][index]}" for role, index in absent)
         if absent and time.monotonic() > start + seconds:
             raise ClusterError(f"not there after --connect_deadline_s={seconds:g}: {names}. Start them, or correct "
                                f"{TF_CONFIG}")
-        if absent and time.monotonic() > told + TELL_EVERY_S:
-            told = time.monotonic()
+        if absent and time.monotonic() > last_logged + TELL_EVERY_S:
+            last_logged = time.monotonic()
             logging.info("waiting for %s", names)
         if absent:
             time.sleep(0.2)

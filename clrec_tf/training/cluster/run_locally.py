@@ -30,7 +30,7 @@ def enter_own_network(arguments: list[str]) -> None:
 
 
 class _Signals:
-    """SIGTERM and SIGINT are the chief's, which saves a checkpoint first; before there is one, they end this process."""
+    """SIGTERM and SIGINT are the chief's, which saves a checkpoint; before it is started, they end this process."""
 
     def __init__(self, roles: LocalRoles):
         self._roles = roles

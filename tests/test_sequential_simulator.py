@@ -1,4 +1,4 @@
-"""The sequential world against its own definition: tables by loops, draws by counting, files as others read them."""
+"""The sequential simulator against its own definition: tables by loops, draws by counting, files as others read them."""
 import dataclasses
 import datetime
 import json
@@ -34,7 +34,7 @@ SIGMAS = 4.5  # standard errors, exceeded by a normal variable once in 150,000
 
 
 def write(folder, seed=0, **settings):
-    """Writes a world; returns its folder."""
+    """Writes a simulation; returns its folder."""
     write_simulation(Config(paths=Paths(seed=seed),
                                       exposure_world=ExposureWorldConfig(world_dir=str(folder), **settings)))
     return str(folder)
@@ -49,7 +49,7 @@ def frames(folder):
 
 @pytest.fixture(scope="module", name="small")
 def fixture_small(tmp_path_factory):
-    """The folder of a small world in which every term of c and q is at work."""
+    """The folder of a small simulation in which every term of c and q is at work."""
     return write(tmp_path_factory.mktemp("small") / "world", **SMALL)
 
 
@@ -75,24 +75,24 @@ def test_tables_by_loops():
     config = ExposureWorldConfig(exposure_users=5, exposure_items=35, exposure_types=3, quality_std=0.5,
                                  intent_bonus=1.25, exposure_tau=1.75, exposure_zipf=0.8)
     for policy in ("pop", "quality", "intent", "personal", "uniform"):
-        world = sequential.generate(dataclasses.replace(config, exposure_policy=policy), 1)
-        items = world.catalogue
+        simulation = sequential.generate(dataclasses.replace(config, exposure_policy=policy), 1)
+        items = simulation.catalogue
         np.testing.assert_allclose(sorted(items.popularity), [(35 - rank) ** -0.8 for rank in range(35)], rtol=1e-12)
-        assert world.relevance.shape == world.exposure.shape == (8 * 3, 35)
+        assert simulation.relevance.shape == simulation.exposure.shape == (8 * 3, 35)
         for context in range(24):
             intent, kind = context // 3, context % 3
             shown = []
             for item in range(35):
                 match = items.category[item] // 4 == intent
-                affinity = sum(items.taste[item, k] * world.type_taste[kind, k] for k in range(4))
+                affinity = sum(items.taste[item, k] * simulation.type_taste[kind, k] for k in range(4))
                 logit = -3 + 1.25 * match + affinity + items.quality[item]
-                assert world.relevance[context, item] == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-12)
+                assert simulation.relevance[context, item] == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-12)
                 shown.append({"uniform": 1.0, "pop": items.popularity[item],
                               "quality": items.popularity[item] * np.exp(items.quality[item]),
                               "intent": items.popularity[item] * np.exp(1.75 * match),
                               "personal": items.popularity[item] * np.exp(1.75 * match + 1.5 * affinity)}[policy])
             expected = [0.98 * value / sum(shown) + 0.02 / 35 for value in shown]
-            np.testing.assert_allclose(world.exposure[context], expected, rtol=1e-12)
+            np.testing.assert_allclose(simulation.exposure[context], expected, rtol=1e-12)
 
 
 def test_policies_share_items_users_and_visits():
@@ -316,10 +316,10 @@ def test_clicks_per_impression_is_the_mean_rate(large):
 
 def test_uniform_policy_shows_all_items_alike():
     config = ExposureWorldConfig(exposure_users=400, exposure_items=64, exposure_policy="uniform")
-    world = sequential.generate(config, 0)
-    np.testing.assert_allclose(world.exposure, 1 / 64, rtol=1e-12)
+    simulation = sequential.generate(config, 0)
+    np.testing.assert_allclose(simulation.exposure, 1 / 64, rtol=1e-12)
     # Impressions are drawn until a click, so their number depends on what they were, but not each place's item.
-    first = world.impressions.item[world.impressions.place == 0]
+    first = simulation.impressions.item[simulation.impressions.place == 0]
     assert_frequencies(np.bincount(first, minlength=64), np.full(64, 1 / 64))
 
 
@@ -372,17 +372,17 @@ def test_facts(small):
 
 
 def test_truth_knows_the_context_of_every_click(small):
-    """Against the world drawn again: type by user, intent by visit."""
-    world = sequential.generate(ExposureWorldConfig(**SMALL), 0)
+    """Against the simulation drawn again: type by user, intent by visit."""
+    simulation = sequential.generate(ExposureWorldConfig(**SMALL), 0)
     truth = simulated_logs.load_truth(small)
     rows = np.random.default_rng(0).permutation(len(truth.click_user))[:300]
     context = truth.contexts_at(truth.click_user[rows], truth.click_timestamp[rows])
     for user, second, found in zip(truth.click_user[rows], truth.click_timestamp[rows], context):
-        visit = np.flatnonzero((world.visits.user == user - 1) & (world.visits.seconds <= second))[-1]
-        assert truth.context_type[found] == world.user_type[user - 1] == truth.user_type[user - 1]
-        assert truth.context_intent[found] == world.visits.intent[visit]
-    np.testing.assert_array_equal(truth.relevance, world.relevance)
-    np.testing.assert_array_equal(truth.exposure, world.exposure)
+        visit = np.flatnonzero((simulation.visits.user == user - 1) & (simulation.visits.seconds <= second))[-1]
+        assert truth.context_type[found] == simulation.user_type[user - 1] == truth.user_type[user - 1]
+        assert truth.context_intent[found] == simulation.visits.intent[visit]
+    np.testing.assert_array_equal(truth.relevance, simulation.relevance)
+    np.testing.assert_array_equal(truth.exposure, simulation.exposure)
     for user, second in ((1, truth.click_timestamp[0] + 1), (0, truth.click_timestamp[0]), (10 ** 9, 0),
                          (1, truth.click_timestamp[0] * 1000)):
         with pytest.raises(DataError, match=f"user {user} has no click at timestamp {second}"):
@@ -408,7 +408,8 @@ def test_oracle_and_click_distribution(small):
     for row, x in enumerate(context):
         c, q = truth.relevance[x], truth.exposure[x]
         np.testing.assert_allclose(simulated_logs.oracle_distribution(truth, context)[row], c / sum(c), rtol=1e-12)
-        np.testing.assert_allclose(simulated_logs.click_distribution(truth, context)[row], q * c / sum(q * c), rtol=1e-12)
+        np.testing.assert_allclose(simulated_logs.click_distribution(truth, context)[row], q * c / sum(q * c),
+                                   rtol=1e-12)
 
 
 def test_equal_seeds_equal_bytes(tmp_path):
@@ -492,8 +493,8 @@ def test_a_folder_is_asked_for_and_may_be_an_empty_one(tmp_path):
 def test_sizes():
     """`full` is 20,000 users and 10,000 items; a number of one's own wins."""
     assert sequential.SIZES["full"] == (20_000, 10_000)
-    world = sequential.generate(ExposureWorldConfig(exposure_size="full", exposure_users=30), 0)
-    assert (len(world.user_type), len(world.catalogue.category)) == (30, 10_000)
+    simulation = sequential.generate(ExposureWorldConfig(exposure_size="full", exposure_users=30), 0)
+    assert (len(simulation.user_type), len(simulation.catalogue.category)) == (30, 10_000)
 
 
 def damaged(arrays, name, change):

@@ -1,14 +1,14 @@
-"""Generated worlds: definitions by loops, figures computed apart as an oracle of the draws, and the impression log."""
+"""Simulations: definitions by loops, figures computed apart as an oracle of the draws, and the impression log."""
 import numpy as np
 import pytest
 
 from clrec_tf.lab.proof import exposure_simulator
-from clrec_tf.lab.proof.exposure_simulator import WorldSettings
+from clrec_tf.lab.proof.exposure_simulator import SimulationSettings
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import optima
 
-# Closed-form targets, computed apart: world -> scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
-# printed there. One figure is off by its last digit: CLRec's pop-AUC in the first world is .64649, printed .647.
+# Closed-form targets, computed apart: simulation, scorer -> (KL, oracle recall, biased recall, diversity, pop-AUC), as
+# printed there. One figure is off by its last digit: CLRec's pop-AUC in the first simulation is .64649, printed .647.
 KNOWN_TABLE = {
     "pop": {
         optima.IPW: (0, .192, .186, 261, .624), optima.IMPRESSIONS: (0, .192, .186, 261, .624),
@@ -28,10 +28,10 @@ KNOWN_TABLE = {
 
 @pytest.mark.parametrize("name", KNOWN_TABLE)
 def test_figures_of_the_specification(name):
-    world = exposure_simulator.generate(optima.world_settings(name, 0))
-    models = optima.scorers(world)
+    simulation = exposure_simulator.generate(optima.simulation_settings(name, 0))
+    models = optima.scorers(simulation)
     for loss, (kl, oracle, biased, diversity, auc) in KNOWN_TABLE[name].items():
-        found = measures.measure(world, models[loss])
+        found = measures.measure(simulation, models[loss])
         assert found["diversity"] == diversity, loss
         # Half a unit of the last digit printed; .0006, since some were rounded from four digits.
         np.testing.assert_allclose(
@@ -42,16 +42,16 @@ def test_figures_of_the_specification(name):
 @pytest.mark.parametrize("policy", ["pop", "quality", "intent", "personal"])
 def test_distributions_by_their_definitions(policy):
     """The same draws as loops over contexts and items, with the formulas written out."""
-    settings = WorldSettings(policy, quality_std=.7, intent_relevance=.5, intent_exposure=2., items=12, intents=3,
+    settings = SimulationSettings(policy, quality_std=.7, intent_relevance=.5, intent_exposure=2., items=12, intents=3,
                              tastes=2, seed=5)
-    world = exposure_simulator.generate(settings)
+    simulation = exposure_simulator.generate(settings)
     rng = np.random.default_rng(5)
     z = rng.permutation([0] * 4 + [1] * 4 + [2] * 4)
     pop = rng.permutation([1 / rank for rank in range(1, 13)])
     s = .7 * rng.normal(size=12)
     u = rng.normal(size=(2, 4)) / 2
     v = rng.normal(size=(12, 4)) / 2
-    assert world.intent.tolist() == z.tolist()
+    assert simulation.intent.tolist() == z.tolist()
     volume, p = [], np.zeros((6, 12))
     for x, (h, t) in enumerate((h, t) for h in range(3) for t in range(2)):
         c, q = np.zeros(12), np.zeros(12)
@@ -64,46 +64,48 @@ def test_distributions_by_their_definitions(policy):
         q = .98 * q / sum(q) + .02 / 12
         p[x] = q * c / sum(q * c)
         volume.append(sum(q * c))
-        np.testing.assert_allclose(world.exposure[x], q)
-        np.testing.assert_allclose(world.click_rate[x], c)
-        np.testing.assert_allclose(world.clicks[x], p[x])
-        np.testing.assert_allclose(world.oracle[x], c / sum(c))
-    np.testing.assert_allclose(world.context_share, np.array(volume) / sum(volume))
-    np.testing.assert_allclose(world.click_popularity, sum(w * row for w, row in zip(volume, p)) / sum(volume))
-    np.testing.assert_allclose(world.mean_exposure, sum(world.exposure) / 6)
+        np.testing.assert_allclose(simulation.exposure[x], q)
+        np.testing.assert_allclose(simulation.click_rate[x], c)
+        np.testing.assert_allclose(simulation.clicks[x], p[x])
+        np.testing.assert_allclose(simulation.oracle[x], c / sum(c))
+    np.testing.assert_allclose(simulation.context_share, np.array(volume) / sum(volume))
+    np.testing.assert_allclose(simulation.click_popularity, sum(w * row for w, row in zip(volume, p)) / sum(volume))
+    np.testing.assert_allclose(simulation.mean_exposure, sum(simulation.exposure) / 6)
 
 
 def test_quality_is_drawn_where_it_has_no_effect():
-    """So that worlds of one seed differ in nothing else."""
+    """So that simulations of one seed differ in nothing else."""
     plain, with_quality = (
-        exposure_simulator.generate(WorldSettings(quality_std=std, intent_relevance=0.)) for std in (0., .7))
+        exposure_simulator.generate(SimulationSettings(quality_std=std, intent_relevance=0.)) for std in (0., .7))
     np.testing.assert_array_equal(plain.exposure, with_quality.exposure)
     # The logits differ by s alone, which is the same in all contexts.
-    logits = [np.log(world.click_rate / (1 - world.click_rate)) for world in (plain, with_quality)]
+    logits = [np.log(simulation.click_rate / (1 - simulation.click_rate)) for simulation in (plain, with_quality)]
     np.testing.assert_allclose(np.ptp(logits[1] - logits[0], axis=0), 0, atol=1e-12)
     assert .6 < np.std(logits[1] - logits[0]) < .8
 
 
 def test_world_of_the_stochastic_check():
     """Its exact divergences are known ones of trained tables (.402, .028), which training errors of up to .002 raise."""
-    world = exposure_simulator.tabular_world()
-    assert world.exposure.shape == (4, 30)
-    np.testing.assert_allclose(world.exposure, np.tile(world.exposure[0], (4, 1)))
+    simulation = exposure_simulator.tabular_simulation()
+    assert simulation.exposure.shape == (4, 30)
+    np.testing.assert_allclose(simulation.exposure, np.tile(simulation.exposure[0], (4, 1)))
     harmonic = sum(1 / rank for rank in range(1, 31))
-    np.testing.assert_allclose(world.exposure[0, [0, 29]], [.98 / harmonic + .02 / 30, .98 / 30 / harmonic + .02 / 30])
-    queue = world.clicks / world.click_popularity
-    for model, trained in ((world.clicks, .402), (queue / queue.sum(axis=1, keepdims=True), .028)):
-        assert trained - .002 < measures.divergence(world.oracle, model) < trained
+    np.testing.assert_allclose(simulation.exposure[0, [0, 29]],
+                               [.98 / harmonic + .02 / 30, .98 / 30 / harmonic + .02 / 30])
+    queue = simulation.clicks / simulation.click_popularity
+    for model, trained in ((simulation.clicks, .402), (queue / queue.sum(axis=1, keepdims=True), .028)):
+        assert trained - .002 < measures.divergence(simulation.oracle, model) < trained
 
 
 def test_impression_log_follows_exposure_and_relevance():
-    world = exposure_simulator.generate(WorldSettings("personal", intent_exposure=2., items=12, intents=3, tastes=2))
-    context, item, clicked = exposure_simulator.impression_log(world, 400_000, seed=1)
+    simulation = exposure_simulator.generate(SimulationSettings("personal", intent_exposure=2., items=12, intents=3,
+                                                                tastes=2))
+    context, item, clicked = exposure_simulator.impression_log(simulation, 400_000, seed=1)
     shown = np.histogram2d(context, item, bins=(np.arange(7), np.arange(13)))[0]
     clicks = np.histogram2d(context[clicked], item[clicked], bins=(np.arange(7), np.arange(13)))[0]
-    expected = 400_000 / 6 * world.exposure
+    expected = 400_000 / 6 * simulation.exposure
     assert np.all(np.abs(shown - expected) < 5 * np.sqrt(expected))
-    expected *= world.click_rate
+    expected *= simulation.click_rate
     assert np.all(np.abs(clicks - expected) < 5 * np.sqrt(expected) + 1)
     # Of the clicks, contexts have the shares P(x), and the items in them p_data.
-    np.testing.assert_allclose(clicks.sum(axis=1) / clicks.sum(), world.context_share, atol=.005)
+    np.testing.assert_allclose(clicks.sum(axis=1) / clicks.sum(), simulation.context_share, atol=.005)
