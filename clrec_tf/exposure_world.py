@@ -10,7 +10,7 @@ from absl import logging
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.lab.simulator.simulated_folder import write_simulation
-from clrec_tf.prepare import report_text
+from clrec_tf.preparation.report_text import report_text
 
 
 def main(config: Config):

@@ -9,18 +9,14 @@ too where another training has --workdir. Where TF_CONFIG is set
 this process is a role of a cluster (docs/cluster.md): then also 69 where the chief has lost the cluster, and 75
 where a worker or parameter server has lost the chief."""
 import dataclasses
-import os
 
 from absl import logging
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
-from clrec_tf.config import require
 from clrec_tf.errors import UserError
-from clrec_tf.system import atomic
 
 STAGES = ("generate", "prepare", "train", "evaluate", "export", "show")
-LOG_FOLDER = "log"
 
 
 def run_stages(config: Config) -> int:
@@ -34,7 +30,9 @@ def run_stages(config: Config) -> int:
         if len(stages) > 1:
             logging.info("stage %s", stage)
         if stage == "generate":
-            config = generated(config)
+            from clrec_tf.preparation.generate import generate_log  # pylint: disable=import-outside-toplevel
+            prepare = generate_log(config.paths, config.world, config.prepare)
+            config = dataclasses.replace(config, prepare=prepare)
         elif code := run_stage(stage, config):
             return code
     return 0
@@ -65,30 +63,12 @@ def _check_dial(config):
     curve.check_settings(config.dial)
 
 
-def generated(config: Config) -> Config:
-    """Writes the generated click log beside --data_dir, unless it is there, and points prepare to it."""
-    from clrec_tf.preparation import synthetic_log  # pylint: disable=import-outside-toplevel
-    data_dir = require(config.paths.data_dir, "data_dir", "the generated log is written beside it").rstrip("/")
-    if config.prepare.input:
-        raise UserError(f"--input={config.prepare.input} together with the stage generate: leave one of them out")
-    atomic.check_folder_place(data_dir, "data_dir")
-    folder = f"{data_dir}-{LOG_FOLDER}"
-    log = os.path.join(folder, synthetic_log.CLICKS_FILE)
-    if not os.path.exists(os.path.join(data_dir, "manifest.json")) or not os.path.exists(log):
-        log = synthetic_log.generate(config.world, config.paths.seed, folder)
-        logging.info("generated %s", log)
-    prepare = dataclasses.replace(
-        config.prepare, format="columns", input=log, item_features=os.path.join(folder, synthetic_log.ITEMS_FILE),
-        feature_columns=config.prepare.feature_columns or ("category", "seller"))
-    return dataclasses.replace(config, prepare=prepare)
-
-
 def run_stage(stage: str, config: Config) -> int:
     """One stage; imports are made here so that each loads only what it needs."""
     # pylint: disable=import-outside-toplevel
     if stage == "prepare":
-        from clrec_tf.prepare import prepare
-        prepare(config)
+        from clrec_tf.preparation.prepare_folder import prepare_folder
+        prepare_folder(config.paths, config.prepare)
     elif stage == "train":
         return train(config)
     elif stage == "evaluate":

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data import user_draws
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc import auc
 from clrec_tf.evaluation.auc import bootstrap_auc
 from clrec_tf.evaluation.auc import pooled_auc
 from clrec_tf.evaluation import auc_protocol
-from clrec_tf.preparation import user_split
 
 
 def auc_by_pairs(scores, positive):
@@ -108,7 +108,7 @@ def test_negatives_are_uniform_over_all_other_items_of_the_log():
 def test_negatives_know_nothing_of_the_coins():
     """Items are numbered by falling popularity, so a negative that leans on its user's coin would give it away."""
     users = evaluated(np.zeros(30_000, int))
-    drawn, coins = auc_protocol.draw_negatives(users, 9, 10, 0), user_split.labels(0, users.user_ids)
+    drawn, coins = auc_protocol.draw_negatives(users, 9, 10, 0), user_draws.labels(0, users.user_ids)
     assert abs(drawn[coins].mean() - drawn[~coins].mean()) < 0.15  # four and a half standard deviations
 
 
@@ -132,7 +132,7 @@ def test_metrics_by_loop():
     vectors, items = rng.normal(size=(60, 3)).astype(np.float32), rng.normal(size=(8, 3)).astype(np.float32)
     result = metrics_of(vectors, items, users, counts, 12, seed=seed)
     negatives = auc_protocol.draw_negatives(users, 8, 12, seed)
-    coins = user_split.labels(seed, users.user_ids)
+    coins = user_draws.labels(seed, users.user_ids)
 
     def cosine(user, item):
         return float(np.float32(vectors[user].astype(float) @ items[item - 1].astype(float))) if item else 0.0

@@ -20,6 +20,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import suites
+from clrec_tf.preparation.report_text import report_text
 from clrec_tf import prepare
 
 from tests import prepared_data
@@ -120,7 +121,7 @@ def test_filters_are_applied_and_reported(tmp_path, capsys):
     assert (report["dropped_by_keep_events"], report["dropped_by_time"], report["clicks"]) == (1, 3, 9)
     assert report["train"] == {"sequences": 3, "clicks": 3} and report["vocabulary"] == 1
     assert report["test"]["unknown_share_of_targets"] == 1.0 and report["test"]["unknown_share_of_histories"] == 0.5
-    assert sorted(prepare.report_text(report).split("\n")) == sorted(capsys.readouterr().out.rstrip("\n").split("\n"))
+    assert sorted(report_text(report).split("\n")) == sorted(capsys.readouterr().out.rstrip("\n").split("\n"))
 
 
 def test_dry_run_reports_and_writes_nothing(tmp_path, capsys):

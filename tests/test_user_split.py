@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import PrepareConfig
+from clrec_tf.data import user_draws
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.splits import Clicks
@@ -34,10 +35,10 @@ def parts_by_loop(clicks, quantile, valid_share, seed):
         one = np.array([user])
         if seconds[-1] > after:
             found += [CONTEXT] * (len(seconds) - 1) + [TEST]
-        elif user_split.user_draws(seed, user_split.VALIDATION, one)[0] < valid_share:
+        elif user_draws.user_draws(seed, user_draws.VALIDATION, one)[0] < valid_share:
             found += [CONTEXT] * (len(seconds) - 1) + [VALID]
         else:
-            found += [TRAIN] * (len(seconds) - 1) + [TRAIN if user_split.labels(seed, one)[0] else LEFT_OUT]
+            found += [TRAIN] * (len(seconds) - 1) + [TRAIN if user_draws.labels(seed, one)[0] else LEFT_OUT]
     return found
 
 
@@ -60,14 +61,14 @@ def test_split_time_by_hand():
 
 def test_coins_are_fair_and_depend_on_seed_and_user_alone():
     users = np.arange(20_000)
-    coins = user_split.labels(3, users)
+    coins = user_draws.labels(3, users)
     assert abs(coins.mean() - 0.5) < 0.015  # four standard deviations
     some = np.array([17, 4, 19_999, 4])
-    np.testing.assert_array_equal(user_split.labels(3, some), coins[some])
-    for other in (user_split.labels(4, users), user_split.user_draws(3, user_split.NEGATIVE, users) < 0.5,
-                  user_split.user_draws(3, user_split.VALIDATION, users) < 0.5):
+    np.testing.assert_array_equal(user_draws.labels(3, some), coins[some])
+    for other in (user_draws.labels(4, users), user_draws.user_draws(3, user_draws.NEGATIVE, users) < 0.5,
+                  user_draws.user_draws(3, user_draws.VALIDATION, users) < 0.5):
         assert abs((other == coins).mean() - 0.5) < 0.015
-    assert user_split.labels(3, users[:0]).shape == (0,)
+    assert user_draws.labels(3, users[:0]).shape == (0,)
 
 
 def prepared(tmp_path, seed=0, **changes):
@@ -97,7 +98,7 @@ def test_no_click_of_a_tested_user_and_no_last_click_of_label_0_is_trained_on(tm
     assert 0 < len(late) <= 17 and not late & set(trained) and not evaluated["valid"] & set(trained)
     # Items are unique to a click, so that those of nobody else's training are unknown: targets and whole histories.
     assert not evaluated["valid"] and not evaluated["test"]
-    coin = dict(enumerate(user_split.labels(seed, np.arange(60)).tolist()))
+    coin = dict(enumerate(user_draws.labels(seed, np.arange(60)).tolist()))
     assert len({coin[user] for user in trained}) == 2
     for user, items in trained.items():
         whole = [item for item, _ in clicks[user]]

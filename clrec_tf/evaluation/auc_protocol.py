@@ -16,13 +16,13 @@ metric among the users of whom both items are known, by which a model can be jud
 import numpy as np
 
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.user_draws import labels
+from clrec_tf.data.user_draws import NEGATIVE
+from clrec_tf.data.user_draws import user_draws
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc import auc
 from clrec_tf.evaluation.auc import bootstrap_auc
 from clrec_tf.evaluation.report import MOST_POPULAR
-from clrec_tf.preparation.user_split import labels
-from clrec_tf.preparation.user_split import NEGATIVE
-from clrec_tf.preparation.user_split import user_draws
 
 METRICS = ("auc/coin_flip", "auc/paired", "auc/coin_flip_rebiased", "auc/paired_rebiased")
 
@@ -75,7 +75,7 @@ def draw_negatives(users: EvaluationSet, num_items: int, log_items: int, seed: i
       users: U users.
       num_items: V.
       log_items: items of the log; the number of items outside the vocabulary follows from it.
-      seed: see `user_split.user_draws`.
+      seed: see `data.user_draws`.
 
     Returns:
       int64 [U]: item ids, 0 for an item outside the vocabulary.

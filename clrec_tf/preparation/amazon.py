@@ -12,11 +12,11 @@ import re
 from absl import logging
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import frames
 from clrec_tf.tables.frames import ROW
 from clrec_tf.tables import headers

@@ -6,7 +6,6 @@ from absl import logging
 import numpy as np
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -26,6 +25,7 @@ from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation import user_split
 from clrec_tf.preparation import vocabulary as vocabulary_lib
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.system.versions import versions
 from clrec_tf.tables import times
 

@@ -2,9 +2,9 @@
 from absl import logging
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.data import ids
 from clrec_tf.errors import DataError
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import frames
 from clrec_tf.tables.frames import ROW
 from clrec_tf.tables.frames import Table

@@ -4,13 +4,13 @@ import os
 from absl import logging
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import amazon
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation import log_source
 from clrec_tf.preparation.log_source import Source
 from clrec_tf.preparation import sequences
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
 from clrec_tf.tables import frames
 from clrec_tf.tables.frames import Table

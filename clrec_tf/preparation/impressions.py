@@ -5,11 +5,11 @@ import functools
 import numpy as np
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import logs
 from clrec_tf.preparation.splits import Clicks
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import file_sets
 from clrec_tf.tables import frames
 from clrec_tf.tables import times

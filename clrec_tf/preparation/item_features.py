@@ -5,10 +5,10 @@ from typing import Optional, Sequence
 from absl import logging
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_json
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
 from clrec_tf.tables import file_sets
 from clrec_tf.tables import frames

@@ -3,8 +3,8 @@ from typing import Optional, Sequence
 
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.system import json_files
 from clrec_tf.tables import contents
 from clrec_tf.tables import file_sets

@@ -5,9 +5,9 @@ from typing import Optional, Sequence
 
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.item_features import ItemTable
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
 from clrec_tf.tables import frames
 from clrec_tf.tables.frames import ROW

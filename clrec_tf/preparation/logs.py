@@ -9,7 +9,6 @@ from typing import Optional
 from absl import logging
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.data import ids
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -18,6 +17,7 @@ from clrec_tf.preparation import dwell
 from clrec_tf.preparation.formats import FORMATS
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.log_source import Source
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import file_sets
 from clrec_tf.tables import frames
 from clrec_tf.tables.frames import ROW

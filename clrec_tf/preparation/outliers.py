@@ -2,8 +2,8 @@
 from absl import logging
 import numpy as np
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.preparation import splits
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import times
 
 _FEW = 0.001  # share of the clicks that a test part must have, not to be taken for outliers behind a gap

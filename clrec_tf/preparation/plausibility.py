@@ -11,10 +11,10 @@ from typing import Optional
 import numpy as np
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import DAY
 from clrec_tf.preparation.vocabulary import integers
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import times
 
 LARGEST_SHARE = 0.1  # of all clicks that one user or one item may have,

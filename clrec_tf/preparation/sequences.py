@@ -3,11 +3,11 @@ from collections import Counter
 
 import polars as pl
 
-from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import log_source
 from clrec_tf.preparation.log_source import Source
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
 from clrec_tf.tables import frames
 from clrec_tf.tables.frames import ROW

@@ -1,4 +1,4 @@
-"""A generated click log with planted structure, for a first run without data.
+"""A synthetic click log with planted structure, for a first run without data.
 
 Users move between intents like a Markov chain: they stay for the next click with probability .85 on average, and less
 the longer they were away, so that time gaps carry signal. Within an intent they dwell on one of its categories. What
@@ -11,7 +11,7 @@ import os
 import numpy as np
 import polars as pl
 
-from clrec_tf.config import WorldConfig
+from clrec_tf.settings.data import WorldConfig
 from clrec_tf.system import atomic
 
 CLICKS_FILE, ITEMS_FILE = "clicks.csv", "items.tsv"
@@ -33,7 +33,7 @@ def generate(config: WorldConfig, seed: int, folder: str) -> str:
     Each file gets its name only when complete, the clicks last.
 
     Args:
-      config: sizes of the world.
+      config: numbers of users, items, intents and clicks.
       seed: with `config` decides every byte.
       folder: where to write; made if missing.
 
@@ -81,8 +81,8 @@ def _visits(config, rng):
     step = np.where(switched, rng.integers(1, config.world_intents, shape), 0)
     step[:, 0] = rng.integers(0, config.world_intents, users)
     intent = np.cumsum(step, axis=1) % config.world_intents
-    fresh = switched | (rng.random(shape) > STAY_CATEGORY)
-    since = np.maximum.accumulate(np.where(fresh, np.arange(shape[1]), 0), axis=1)  # the click that chose the category
+    chooses = switched | (rng.random(shape) > STAY_CATEGORY)
+    since = np.maximum.accumulate(np.where(chooses, np.arange(shape[1]), 0), axis=1)  # the click that chose the category
     category = np.take_along_axis(rng.integers(0, CATEGORIES, shape), since, axis=1)
 
     kept = np.arange(shape[1]) < lengths[:, None]

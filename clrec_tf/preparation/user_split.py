@@ -8,37 +8,20 @@ Letters: N clicks, U users.
 """
 import numpy as np
 
-from clrec_tf.config import PrepareConfig
+from clrec_tf.data.user_draws import labels
+from clrec_tf.data.user_draws import user_draws
+from clrec_tf.data.user_draws import VALIDATION
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import TEST
 from clrec_tf.preparation.splits import TRAIN
 from clrec_tf.preparation.splits import VALID
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import times
 
 # Parts beside those of `splits`: history of a user who is evaluated, before all other parts; and left out, after them.
 CONTEXT, LEFT_OUT = TRAIN - 1, TEST + 1
-LABEL, NEGATIVE, VALIDATION = 0, 1, 2  # what a user's number is drawn for
-
-
-def user_draws(seed: int, purpose: int, users: np.ndarray) -> np.ndarray:
-    """Number of each user in [0, 1): uniform, and a pure function of seed, purpose and the user's number alone.
-
-    Args:
-      seed: --seed.
-      purpose: `LABEL`, `NEGATIVE` or `VALIDATION`, whose numbers are independent.
-      users: int [U], numbers of users from 0, as prepare gives them.
-
-    Returns:
-      float64 [U]: for user u the u-th number of one generator, whoever else is asked for.
-    """
-    return np.random.default_rng([seed, purpose]).random(int(users.max(initial=-1)) + 1)[users]
-
-
-def labels(seed: int, users: np.ndarray) -> np.ndarray:
-    """The fair coin, bool [U]: True = the user's row holds the true last item. Args: see `user_draws`."""
-    return user_draws(seed, LABEL, users) < 0.5
 
 
 def split_time(last: np.ndarray, quantile: float) -> int:

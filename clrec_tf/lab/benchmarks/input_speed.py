@@ -15,8 +15,8 @@ from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.schema import load_manifest
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks.workload import in_turn
+from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.preparation import synthetic_log
-from clrec_tf.prepare import prepare
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 
@@ -48,9 +48,9 @@ def generated(folder: str, config: Config) -> str:
     """A generated log, prepared."""
     log = synthetic_log.generate(WorldConfig(world_users=20_000, world_items=10_000), config.paths.seed, folder)
     data_dir = os.path.join(folder, "data")
-    prepare(Config(paths=dataclasses.replace(config.paths, data_dir=data_dir), prepare=PrepareConfig(
+    prepare_folder(dataclasses.replace(config.paths, data_dir=data_dir), PrepareConfig(
         shard_records=SHARD_RECORDS, input=log, item_features=os.path.join(folder, synthetic_log.ITEMS_FILE),
-        feature_columns=("category", "seller"))))
+        feature_columns=("category", "seller")))
     return data_dir
 
 

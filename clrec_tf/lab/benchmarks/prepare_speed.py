@@ -13,7 +13,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.lab.children import cpu_seconds
 from clrec_tf.lab.children import in_child
 from clrec_tf.lab.children import peak_memory_bytes
-from clrec_tf.prepare import prepare
+from clrec_tf.preparation.prepare_folder import prepare_folder
 
 CLICKS_PER_USER, USERS_PER_ITEM = 40, 2
 
@@ -60,5 +60,5 @@ def run(config: Config) -> dict:
 def prepare_log(config: Config) -> dict:
     """Prepares without its report; what that took of this process."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-        prepare(config)
+        prepare_folder(config.paths, config.prepare)
     return dict(cpu_seconds=round(cpu_seconds(), 2), peak_memory_bytes=peak_memory_bytes())

@@ -23,7 +23,7 @@ from clrec_tf.lab.simulator.simulated_folder import write_simulation
 from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
-from clrec_tf.prepare import prepare
+from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.training.choose_runtime import choose_runtime
 from clrec_tf.training import loop
 from clrec_tf.training.popularity import counted
@@ -116,7 +116,7 @@ def prepared(config: Config, folder: str) -> Config:
         impressions=os.path.join(folder, simulated_logs.IMPRESSIONS_FILE),
         item_features=os.path.join(folder, simulated_logs.ITEMS_FILE),
         feature_columns=("category", "seller", "gender")))
-    prepare(config)
+    prepare_folder(config.paths, config.prepare)
     return config
 
 

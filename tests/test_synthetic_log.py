@@ -1,4 +1,4 @@
-"""The generated log: its form, and the structure planted in it, counted from the files alone."""
+"""The synthetic log: its form, and the structure planted in it, counted from the files alone."""
 import os
 
 import numpy as np
@@ -12,7 +12,7 @@ from clrec_tf.preparation import synthetic_log
 
 @pytest.fixture(scope="module", name="log")
 def fixture_log(tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("world"))
+    folder = str(tmp_path_factory.mktemp("synthetic"))
     path = synthetic_log.generate(WorldConfig(), 7, folder)
     assert path == os.path.join(folder, "clicks.csv")
     return pl.read_csv(path), pl.read_csv(os.path.join(folder, "items.tsv"), separator="\t")

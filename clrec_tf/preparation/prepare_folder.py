@@ -1,0 +1,61 @@
+"""A click log becomes a data folder of TFRecords, or a report of what would be written."""
+from absl import logging
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.schema import Schema
+from clrec_tf.errors import UserError
+from clrec_tf.preparation import assemble
+from clrec_tf.preparation import data_folder
+from clrec_tf.preparation import identity
+from clrec_tf.preparation import logs
+from clrec_tf.preparation import plausibility
+from clrec_tf.preparation.report_text import report_text
+from clrec_tf.settings.data import Paths
+from clrec_tf.settings.data import PrepareConfig
+
+
+def prepare_folder(paths: Paths, settings: PrepareConfig) -> Schema:
+    """Prepares --data_dir from --input and prints the report.
+
+    A complete data folder that was made with the same settings from the same files is left alone.
+
+    Args:
+      paths: `data_dir` is written, `seed` deals users to shards and parts.
+      settings: of prepare.
+
+    Returns:
+      The schema of the data folder (with --dry_run, of the one that would be written).
+
+    Raises:
+      UserError: bad settings or a --data_dir in the way; its subclass DataError: bad files.
+    """
+    data_dir = paths.data_dir
+    if not settings.dry_run and not data_dir:
+        raise UserError("--data_dir is not set: prepare writes the data set there")
+    identity.check_files(settings)
+    log_source = logs.open_log(settings)
+    content = identity.identity_of(settings, paths.seed, log_source.files)
+    if not settings.dry_run:
+        if identity.holds(data_dir, content):
+            logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
+            return schema_lib.load_schema(data_dir)
+        data_folder.check_writable(data_dir)
+    dataset = assemble.assemble(logs.read_log(log_source, settings), settings, content)
+    _add_plausibility(dataset, log_source, settings)
+    if settings.dry_run:
+        print(f"dry run: nothing is written\n{report_text(dataset.report)}")
+        return dataset.schema
+    data_folder.write_dataset(data_dir, dataset, settings.shard_records, paths.seed)
+    print(report_text(dataset.report))
+    logging.info("wrote --data_dir=%s", data_dir)
+    return dataset.schema
+
+
+def _add_plausibility(dataset: data_folder.Dataset, source: logs.Source, settings: PrepareConfig) -> None:
+    """Closes the report with `plausibility`, all its figures, and `warnings`."""
+    report = dataset.report
+    whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click
+    lines = source.table.lines if whole_lines else None
+    figures = plausibility.complete(report, lines, dataset.content)
+    del report["plausibility"]  # so that it comes last
+    report.update(plausibility=figures, warnings=plausibility.warnings_of(figures, settings))
