@@ -1,20 +1,16 @@
-"""A log -> a data set in memory: filters, numbers, splits, vocabularies and the report about them."""
+"""A log -> a data set in memory: filters, numbers, parts, features of items, and the report about them."""
 import time
-from typing import Optional
 
-from absl import logging
 import numpy as np
 import polars as pl
 
-from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.preparation.data_folder import Dataset
-from clrec_tf.preparation.data_folder import NamedItems
-from clrec_tf.preparation import dense_features
+from clrec_tf.preparation.data_set import data_set_of
+from clrec_tf.preparation.data_set import Dataset
+from clrec_tf.preparation.data_set import SplitLog
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation import events
-from clrec_tf.preparation.impressions import exposures_of_log
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.logs import Log
@@ -22,21 +18,18 @@ from clrec_tf.preparation import outliers
 from clrec_tf.preparation import plausibility
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
-from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation import user_split
-from clrec_tf.preparation import vocabulary as vocabulary_lib
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.system.versions import versions
 from clrec_tf.tables import times
 
 
-def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
+def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     """Everything between reading and writing.
 
     Args:
       log: as read; its frame is given up to save memory.
       settings: of the command.
-      facts: goes into `Schema.settings`.
+      identity: see `identity_of`; goes into `Schema.settings`.
 
     Raises:
       UserError: a setting does not fit the log, or nothing remains of it.
@@ -53,11 +46,11 @@ def assemble(log: Log, settings: PrepareConfig, facts: dict) -> Dataset:
                   users=int(kept.user[-1]) + 1, items=len(items))
     if kept.dwell is not None:
         report["dwell"] = dwell.summary(kept.dwell)
-    part = split(kept, settings, facts["seed"], report)
+    part = split(kept, settings, identity["seed"], report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
     joined = _joined(items, log, item_tables, settings)
-    return _numbered(kept, part, users, *joined, settings, facts, report)
+    return data_set_of(SplitLog(kept, part, users, *joined), settings, identity, report)
 
 
 def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
@@ -160,81 +153,3 @@ def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],
         raise UserError(f"--title_column={settings.title_column} is no column of the log or of --item_features: "
                         f"choose from {', '.join(columns) or 'none, since there are no other columns'}")
     return items, {name: features[name] for name in [*wanted, *(name for name in features if name not in wanted)]}
-
-
-def _numbered(clicks: Clicks, part: np.ndarray, users: pl.Series, items: pl.DataFrame, features: dict[str, bool],
-              settings: PrepareConfig, facts: dict, report: dict) -> Dataset:
-    """Vocabularies from the training part, and all parts in their ids."""
-    mask = splits.training_mask(clicks, part, settings.min_train_length)
-    vocabulary = vocabulary_lib.build(items["item"], clicks.item[mask], settings.min_item_count, settings.oov_buckets)
-    if not len(vocabulary.items):
-        raise DataError(f"no item has {settings.min_item_count} training clicks in sequences of at least "
-                        f"{settings.min_train_length}: lower --min_train_length or --min_item_count")
-    encoded = [vocabulary_lib.encode_feature(name, items[f"f:{name}"], vocabulary, settings.max_values,
-                                             settings.feature_oov_buckets) for name in features]
-    sequences = dict(train=splits.training_sequences(clicks, mask, vocabulary.item_id))
-    for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
-        sequences[name] = splits.evaluation_sequences(clicks, part, which, vocabulary.item_id,
-                                                      len(vocabulary.items))
-    content = _content(settings.dense_features, items["item"].gather(vocabulary.items), report)
-    parameters = dict(last_days=("test_days", "valid_days", "utc_offset"), by_user=("split_quantile", "valid_share"))
-    rule = {name: getattr(settings, name) for name in parameters.get(settings.split, ())}
-    schema = Schema(
-        num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets,
-        features=tuple(feature for feature, *_ in encoded), content_width=0 if content is None else content.shape[1],
-        id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(items["item"]),
-        has_timestamps=clicks.timestamp is not None,
-        num_users=report["users"], total_clicks=int(vocabulary.counts.sum()),
-        split=dict(rule=settings.split, **rule), settings=facts, versions=versions(),
-        has_dwell=clicks.dwell is not None)
-    report.update(vocabulary=schema.num_items, id_type=schema.id_type, dropped_short_training=dict(
-        users=int(len(np.unique(clicks.user[(part == splits.TRAIN) & ~mask]))),
-        clicks=int(((part == splits.TRAIN) & ~mask).sum())))
-    report["train"] = dict(sequences=len(sequences["train"]), clicks=len(sequences["train"].item))
-    for name, which in (("valid", splits.VALID), ("test", splits.TEST)):
-        report[name] = _evaluation_report(clicks, part, which, sequences[name], vocabulary)
-    report["features"] = {feature.name: dict(
-        vocabulary=feature.vocabulary_size, width=feature.width,
-        items_without=int((rows[vocabulary.items] == 0).all(1).sum())) for feature, rows, _ in encoded}
-    titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
-    original_ids = items["item"].gather(vocabulary.items).to_list()
-    catalogue = NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items)
-    exposures = None
-    if settings.impressions:
-        if clicks.timestamp is None:
-            raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
-                            "--timestamp_column")
-        exposures = exposures_of_log(settings, users, items["item"], vocabulary.item_id, clicks.where(mask), report)
-    return Dataset(schema, sequences, catalogue, tuple(rows for _, rows, _ in encoded), content, exposures, report,
-                   {feature.name: values for feature, _, values in encoded})
-
-
-def _evaluation_report(clicks: Clicks, part: np.ndarray, which: int, sequences: Sequences,
-                       vocabulary: vocabulary_lib.Vocabulary) -> dict:
-    """Sizes of a part, and how much of it the vocabulary does not hold."""
-    known = (vocabulary.item_id > 0) & (vocabulary.item_id <= len(vocabulary.items))
-    target = part == which
-    history = (part < which) & np.isin(clicks.user, clicks.user[target])
-    share = lambda mask: round(float(1 - known[clicks.item[mask]].mean()), 6) if mask.any() else 0.0
-    return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
-                users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
-                unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
-
-
-def _content(path: str, original_ids: pl.Series, report: dict) -> Optional[np.ndarray]:
-    """Dense vectors [V + 1, width] by id; zero where an item has none."""
-    if not path:
-        return None
-    ids, vectors = dense_features.read_dense(path)
-    rows = pl.DataFrame({"id": original_ids}).join(
-        pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left",
-        maintain_order="left")["row"]
-    known = rows.is_not_null().to_numpy()
-    if not known.any():
-        raise DataError(f"--dense_features={path} has none of the {len(known)} items: do its ids match the log's?")
-    content = np.zeros((len(known) + 1, vectors.shape[1]), np.float32)
-    content[1:][known] = vectors[rows.drop_nulls().to_numpy()]
-    report["dense"] = dict(width=vectors.shape[1], items_without=int((~known).sum()))
-    if not known.all():
-        logging.warning("--dense_features=%s lacks %d of %d items: theirs are zero", path, (~known).sum(), len(known))
-    return content

@@ -10,54 +10,14 @@ import tensorflow as tf
 import tqdm
 
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.data.schema import Schema
 from clrec_tf.data.schema import Shard
 from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
+from clrec_tf.preparation.data_set import Dataset
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.system import atomic
 
 CATALOGUE_SHARD_RECORDS = 65_536
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedItems:
-    """The V items of the vocabulary, in the order of their ids from 1, with what the log calls them.
-
-    Attributes:
-      original_ids: [V] strings.
-      titles: [V] strings or None each; None without titles.
-      counts: [V] training clicks.
-      items: [V] index into the log's items.
-    """
-    original_ids: list[str]
-    titles: Optional[list[Optional[str]]]
-    counts: np.ndarray
-    items: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Dataset:
-    """All that is written.
-
-    Attributes:
-      schema: facts.
-      sequences: "train", "valid", "test" -> sequences.
-      catalogue: items.
-      feature_rows: by schema.features: [items of the log, width] int32.
-      content: [V + 1, content_width] float32, row 0 zero; None without dense features.
-      exposures: int32 [N,2], see `impressions.exposures_of_log`; None without an impression log.
-      report: what was read, dropped and kept, as JSON.
-      feature_values: feature name -> its values by number from 1.
-    """
-    schema: Schema
-    sequences: dict[str, Sequences]
-    catalogue: NamedItems
-    feature_rows: tuple[np.ndarray, ...]
-    content: Optional[np.ndarray]
-    exposures: Optional[np.ndarray]
-    report: dict
-    feature_values: dict[str, list[str]]
 
 
 def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) -> list[bytes]:

@@ -6,6 +6,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import assemble
 from clrec_tf.preparation import data_folder
+from clrec_tf.preparation.data_set import Dataset
 from clrec_tf.preparation import identity
 from clrec_tf.preparation import logs
 from clrec_tf.preparation import plausibility
@@ -51,7 +52,7 @@ def prepare_folder(paths: Paths, settings: PrepareConfig) -> Schema:
     return dataset.schema
 
 
-def _add_plausibility(dataset: data_folder.Dataset, source: logs.Source, settings: PrepareConfig) -> None:
+def _add_plausibility(dataset: Dataset, source: logs.Source, settings: PrepareConfig) -> None:
     """Closes the report with `plausibility`, all its figures, and `warnings`."""
     report = dataset.report
     whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click

@@ -1,0 +1,212 @@
+"""A split log -> a data set in memory: vocabularies from the training part, and all parts in their ids."""
+import dataclasses
+from typing import Optional
+
+from absl import logging
+import numpy as np
+import polars as pl
+
+from clrec_tf.data.features import Feature
+from clrec_tf.data.schema import Schema
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.preparation import dense_features
+from clrec_tf.preparation.impressions import exposures_of_log
+from clrec_tf.preparation import splits
+from clrec_tf.preparation.splits import Clicks
+from clrec_tf.preparation.splits import Sequences
+from clrec_tf.preparation import vocabulary as vocabulary_lib
+from clrec_tf.preparation.vocabulary import Vocabulary
+from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.system.versions import versions
+
+_EVALUATED = {"valid": splits.VALID, "test": splits.TEST}
+_PARAMETERS = {"last_days": ("test_days", "valid_days", "utc_offset"), "by_user": ("split_quantile", "valid_share")}
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitLog:
+    """A log whose users and items have numbers, and whose clicks have parts.
+
+    Attributes:
+      clicks: N clicks.
+      part: [N], TRAIN, VALID or TEST of each.
+      users: original ids of users, by number.
+      items: by number: item (the original id), optional title, f:<feature>.
+      features: name -> whether it has several values.
+    """
+    clicks: Clicks
+    part: np.ndarray
+    users: pl.Series
+    items: pl.DataFrame
+    features: dict[str, bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedItems:
+    """The V items of the vocabulary, in the order of their ids from 1, with what the log calls them.
+
+    Attributes:
+      original_ids: [V] strings.
+      titles: [V] strings or None each; None without titles.
+      counts: [V] training clicks.
+      items: [V] index into the log's items.
+    """
+    original_ids: list[str]
+    titles: Optional[list[Optional[str]]]
+    counts: np.ndarray
+    items: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """All that is written.
+
+    Attributes:
+      schema: facts.
+      sequences: "train", "valid", "test" -> sequences.
+      catalogue: items.
+      feature_rows: by schema.features: [items of the log, width] int32.
+      content: [V + 1, content_width] float32, row 0 zero; None without dense features.
+      exposures: int32 [N,2], see `impressions.exposures_of_log`; None without an impression log.
+      report: what was read, dropped and kept, as JSON.
+      feature_values: feature name -> its values by number from 1.
+    """
+    schema: Schema
+    sequences: dict[str, Sequences]
+    catalogue: NamedItems
+    feature_rows: tuple[np.ndarray, ...]
+    content: Optional[np.ndarray]
+    exposures: Optional[np.ndarray]
+    report: dict
+    feature_values: dict[str, list[str]]
+
+
+def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: dict) -> Dataset:
+    """The data set of a log.
+
+    Args:
+      log: see there.
+      settings: of prepare.
+      identity: goes into `Schema.settings`.
+      report: gets the counts, and goes into the data set.
+
+    Raises:
+      UserError: impressions without time stamps; DataError: no item is left, or files beside the log do not fit it.
+    """
+    mask = splits.training_mask(log.clicks, log.part, settings.min_train_length)
+    vocabulary = _vocabulary(log, mask, settings)
+    encoded = [vocabulary_lib.encode_feature(name, log.items[f"f:{name}"], vocabulary, settings.max_values,
+                                             settings.feature_oov_buckets) for name in log.features]
+    features = tuple(feature for feature, _, _ in encoded)
+    feature_rows = tuple(rows for _, rows, _ in encoded)
+    sequences = _sequences(log, mask, vocabulary)
+    catalogue = _catalogue(log.items, vocabulary)
+    content = _content(settings.dense_features, catalogue.original_ids, report)
+    schema = _schema(log, vocabulary, features, content, settings, identity, report["users"])
+    report.update(vocabulary=schema.num_items, id_type=schema.id_type,
+                  dropped_short_training=_dropped(log, mask), **_parts_report(log, sequences, vocabulary),
+                  features=_features_report(features, feature_rows, vocabulary))
+    exposures = _exposures(log, mask, vocabulary, settings, report)
+    return Dataset(schema, sequences, catalogue, feature_rows, content, exposures, report,
+                   {feature.name: values for feature, _, values in encoded})
+
+
+def _vocabulary(log: SplitLog, mask: np.ndarray, settings: PrepareConfig) -> Vocabulary:
+    """Ids of the items of the training clicks that mask [N] selects; `DataError` where there is none."""
+    vocabulary = vocabulary_lib.build(log.items["item"], log.clicks.item[mask], settings.min_item_count,
+                                      settings.oov_buckets)
+    if not len(vocabulary.items):
+        raise DataError(f"no item has {settings.min_item_count} training clicks in sequences of at least "
+                        f"{settings.min_train_length}: lower --min_train_length or --min_item_count")
+    return vocabulary
+
+
+def _sequences(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary) -> dict[str, Sequences]:
+    """Sequences of all parts by name."""
+    item_id, size = vocabulary.item_id, len(vocabulary.items)
+    evaluated = {name: splits.evaluation_sequences(log.clicks, log.part, which, item_id, size)
+                 for name, which in _EVALUATED.items()}
+    return dict(train=splits.training_sequences(log.clicks, mask, item_id), **evaluated)
+
+
+def _catalogue(items: pl.DataFrame, vocabulary: Vocabulary) -> NamedItems:
+    titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
+    original_ids = items["item"].gather(vocabulary.items).to_list()
+    return NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items)
+
+
+def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...], content: Optional[np.ndarray],
+            settings: PrepareConfig, identity: dict, users: int) -> Schema:
+    rule = {name: getattr(settings, name) for name in _PARAMETERS.get(settings.split, ())}
+    return Schema(
+        num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets, features=features,
+        content_width=0 if content is None else content.shape[1],
+        id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(log.items["item"]),
+        has_timestamps=log.clicks.timestamp is not None, num_users=users, total_clicks=int(vocabulary.counts.sum()),
+        split=dict(rule=settings.split, **rule), settings=identity, versions=versions(),
+        has_dwell=log.clicks.dwell is not None)
+
+
+def _content(path: str, original_ids: list[str], report: dict) -> Optional[np.ndarray]:
+    """Dense vectors [V + 1, width] by id; zero where an item has none."""
+    if not path:
+        return None
+    ids, vectors = dense_features.read_dense(path)
+    rows = pl.DataFrame({"id": original_ids}).join(
+        pl.DataFrame({"id": ids}, {"id": pl.String}).with_row_index("row"), on="id", how="left",
+        maintain_order="left")["row"]
+    known = rows.is_not_null().to_numpy()
+    if not known.any():
+        raise DataError(f"--dense_features={path} has none of the {len(known)} items: do its ids match the log's?")
+    content = np.zeros((len(known) + 1, vectors.shape[1]), np.float32)
+    content[1:][known] = vectors[rows.drop_nulls().to_numpy()]
+    report["dense"] = dict(width=vectors.shape[1], items_without=int((~known).sum()))
+    if not known.all():
+        logging.warning("--dense_features=%s lacks %d of %d items: theirs are zero", path, (~known).sum(), len(known))
+    return content
+
+
+def _exposures(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary, settings: PrepareConfig, report: dict
+               ) -> Optional[np.ndarray]:
+    """What users were shown up to the training clicks that mask [N] selects; None without --impressions."""
+    if not settings.impressions:
+        return None
+    if log.clicks.timestamp is None:
+        raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
+                        "--timestamp_column")
+    return exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, log.clicks.where(mask), report)
+
+
+def _dropped(log: SplitLog, mask: np.ndarray) -> dict:
+    """Of the training part, what is not trained on: sequences that are too short."""
+    short = (log.part == splits.TRAIN) & ~mask
+    return dict(users=len(np.unique(log.clicks.user[short])), clicks=int(short.sum()))
+
+
+def _parts_report(log: SplitLog, sequences: dict[str, Sequences], vocabulary: Vocabulary) -> dict:
+    """Sizes of the parts by name."""
+    train = sequences["train"]
+    return dict(train=dict(sequences=len(train), clicks=len(train.item)),
+                **{name: _evaluation_report(log, which, sequences[name], vocabulary)
+                   for name, which in _EVALUATED.items()})
+
+
+def _evaluation_report(log: SplitLog, which: int, sequences: Sequences, vocabulary: Vocabulary) -> dict:
+    """Sizes of a part, and how much of it the vocabulary does not hold."""
+    clicks, part = log.clicks, log.part
+    known = (vocabulary.item_id > 0) & (vocabulary.item_id <= len(vocabulary.items))
+    target = part == which
+    history = (part < which) & np.isin(clicks.user, clicks.user[target])
+    share = lambda mask: round(float(1 - known[clicks.item[mask]].mean()), 6) if mask.any() else 0.0
+    return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
+                users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
+                unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
+
+
+def _features_report(features: tuple[Feature, ...], feature_rows: tuple[np.ndarray, ...], vocabulary: Vocabulary
+                     ) -> dict:
+    """Of each feature: known values, width, and items of the vocabulary that lack it."""
+    return {feature.name: dict(vocabulary=feature.vocabulary_size, width=feature.width,
+                               items_without=int((rows[vocabulary.items] == 0).all(1).sum()))
+            for feature, rows in zip(features, feature_rows)}
