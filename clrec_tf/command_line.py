@@ -15,6 +15,8 @@ from clrec_tf.errors import disk_full
 from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
+from clrec_tf.settings.setting import choices_of
+from clrec_tf.settings.setting import help_of
 from clrec_tf.system import process_exit
 from clrec_tf.system import termination
 
@@ -23,42 +25,60 @@ ALIASES = {"from_time": "from", "to_time": "to"}
 
 def define_flags():
     """Defines one flag per setting of every section, so that all commands take the same flagfile."""
-    for section in config_lib.SECTIONS.values():
-        hints = typing.get_type_hints(section)
+    for section in all_sections().values():
         for field in dataclasses.fields(section):
-            name, meta, default = ALIASES.get(field.name, field.name), field.metadata, field.default
-            group = f"clrec_tf: {section.__doc__.strip()}"
-            if name in flags.FLAGS:
-                continue
-            if hints[field.name] is bool:
-                flags.DEFINE_bool(name, default, meta["help"], module_name=group)
-            elif hints[field.name] is int:
-                flags.DEFINE_integer(name, default, meta["help"], module_name=group)
-            elif hints[field.name] is float:
-                flags.DEFINE_float(name, default, meta["help"], module_name=group)
-            elif meta["choices"]:
-                flags.DEFINE_enum(name, default, meta["choices"], meta["help"], module_name=group)
-            elif hints[field.name] is str:
-                flags.DEFINE_string(name, default, meta["help"], module_name=group)
-            else:
-                flags.DEFINE_list(name, list(default), meta["help"], module_name=group)
+            if _flag(field) not in flags.FLAGS:
+                _define(_flag(field), field, typing.get_type_hints(section)[field.name], section.__doc__.strip())
 
 
-def read_flags() -> config_lib.Config:
-    """All sections from the parsed flags."""
+def _define(name, field, hint, group):
+    """One flag of a setting."""
+    default, text, more = field.default, help_of(field), dict(module_name=f"clrec_tf: {group}")
+    if hint is bool:
+        flags.DEFINE_bool(name, default, text, **more)
+    elif hint is int:
+        flags.DEFINE_integer(name, default, text, **more)
+    elif hint is float:
+        flags.DEFINE_float(name, default, text, **more)
+    elif choices_of(field):
+        flags.DEFINE_enum(name, default, choices_of(field), text, **more)
+    elif hint is str:
+        flags.DEFINE_string(name, default, text, **more)
+    else:
+        flags.DEFINE_list(name, list(default), text, **more)
+
+
+def all_sections() -> dict[str, type]:
+    """Sections of ``config`` by key, and behind each the settings beside the code that belong to it, as "key: flag"."""
     sections = {}
     for key, section in config_lib.SECTIONS.items():
-        values = {f.name: flags.FLAGS[ALIASES.get(f.name, f.name)].value for f in dataclasses.fields(section)}
-        sections[key] = section(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-    return config_lib.Config(**sections)
+        sections[key] = section
+        sections |= {f"{key}: {flag}": settings for flag, settings in config_lib.plug_sections(key).items()}
+    return sections
+
+
+def _flag(field) -> str:
+    return ALIASES.get(field.name, field.name)
+
+
+def read_flags(uses: typing.Sequence[str] = tuple(config_lib.SECTIONS)) -> config_lib.Config:
+    """All sections from the parsed flags; of settings beside the code those that a command reads which `uses` these."""
+    def value(field):
+        given = flags.FLAGS[_flag(field)].value
+        return tuple(given) if isinstance(given, list) else given
+
+    sections = {key: section(**{field.name: value(field) for field in dataclasses.fields(section)})
+                for key, section in config_lib.SECTIONS.items()}
+    read = [key for key in config_lib.PLUGS if key in uses]
+    plugs = {name: value(field) for name, field in (config_lib.plug_fields(*read) if read else {}).items()}
+    return config_lib.Config(**sections, plugs=plugs)
 
 
 def _log_unused(used: typing.Sequence[str]):
     """Says once which flags given by the user this command does not use."""
     unused = [
-        f"--{ALIASES.get(field.name, field.name)}"
-        for key, section in config_lib.SECTIONS.items() for field in dataclasses.fields(section)
-        if not _reads(used, key, field) and flags.FLAGS[ALIASES.get(field.name, field.name)].present
+        f"--{_flag(field)}" for key, section in all_sections().items() for field in dataclasses.fields(section)
+        if not _reads(used, key, field) and flags.FLAGS[_flag(field)].present
     ]
     if unused:
         logging.info("flags given that this command does not use: %s", " ".join(unused))
@@ -66,7 +86,8 @@ def _log_unused(used: typing.Sequence[str]):
 
 def _reads(uses, key, field) -> bool:
     """Whether a command that `uses` sections, or single settings as "section.setting", reads this field."""
-    return key in uses or f"{key}.{field.name}" in uses
+    section = key.partition(":")[0]
+    return section in uses or f"{section}.{field.name}" in uses
 
 
 def _only_ours(record) -> bool:
@@ -98,7 +119,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             if len(argv) > 1:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
-            code = main(read_flags())
+            code = main(read_flags(uses))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code
@@ -141,24 +162,30 @@ def _without_marks(words: typing.Sequence[str]) -> list[str]:
     return [word.removeprefix("\ufeff") for word in words if not word.startswith(("\ufeff#", "\ufeff//"))]
 
 
+def _help_of(name, field) -> list[str]:
+    """Lines about one flag."""
+    choices = "|".join(choices_of(field))
+    default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+    return [f"  --{name}{f' ({choices})' if choices else ''}  [{default}]",
+            *textwrap.wrap(help_of(field), 110, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+
+
 def _help(uses, usage) -> str:
     """This command's flags by section, in the order of `uses`, and the number of those it only tolerates."""
     lines, others = [usage.strip(), ""], []
     first = dict.fromkeys(used.partition(".")[0] for used in uses)
-    for key in (first | dict.fromkeys(config_lib.SECTIONS)):
-        section = config_lib.SECTIONS[key]
-        fields = {ALIASES.get(field.name, field.name): field for field in dataclasses.fields(section)
-                  if _reads(uses, key, field)}
+    sections, shown = all_sections(), set()
+    for key in sorted(sections, key=lambda key: list(first | dict.fromkeys(config_lib.SECTIONS)).index(
+            key.partition(":")[0])):
+        section = sections[key]
+        fields = {_flag(field): field for field in dataclasses.fields(section)
+                  if _reads(uses, key, field) and _flag(field) not in shown}
         others += [f"--{field.name}" for field in dataclasses.fields(section) if not _reads(uses, key, field)]
         if not fields:
             continue
-        lines += [section.__doc__.strip()]
-        for name, field in fields.items():
-            choices = "|".join(field.metadata["choices"] or ())
-            default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
-            lines += [f"  --{name}{f' ({choices})' if choices else ''}  [{default}]"]
-            lines += textwrap.wrap(field.metadata["help"], 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
-        lines.append("")
+        shown |= set(fields)
+        lines += [section.__doc__.strip(), *(line for name, field in fields.items() for line in _help_of(name, field)),
+                  ""]
     lines += ["  --flagfile=FILE", "      Flags from a file, one a line; a flag given after it overrides it.", ""]
     if others:
         lines.append(f"{len(others)} flags of other commands are accepted too, for a shared flagfile, and not used.")

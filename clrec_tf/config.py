@@ -1,11 +1,14 @@
 """Every setting of every command: frozen dataclasses whose fields become flags (see ``command_line``).
 
-The sections are in ``settings``: a field's default, help text, choices and bounds stand in one place, there. Nothing
-below the commands reads flags.
+Settings that one command or all models read are sections, in ``settings``. Settings of one tower, user encoder or loss
+stand beside its code, and a registry knows them. Nothing below the commands reads flags.
 """
 import dataclasses
 from typing import Optional
 
+from clrec_tf import encoders  # noqa: F401  pylint: disable=unused-import  (registers what it holds)
+from clrec_tf import models  # noqa: F401  pylint: disable=unused-import
+from clrec_tf import objectives  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.errors import UserError
 from clrec_tf.settings.cluster import ClusterConfig
 from clrec_tf.settings.data import Paths
@@ -17,6 +20,9 @@ from clrec_tf.settings.proofs import BenchmarkConfig
 from clrec_tf.settings.proofs import ExposureWorldConfig
 from clrec_tf.settings.proofs import ProofConfig
 from clrec_tf.settings.proofs import RandomisedConfig
+from clrec_tf.settings.registry import ENCODERS
+from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.service import ServeConfig
 from clrec_tf.settings.service import UpdateConfig
 from clrec_tf.settings.serving import EvaluateConfig
@@ -30,11 +36,32 @@ SECTIONS = dict(
     cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, export=ExportConfig, retrieve=RetrieveConfig,
     serve=ServeConfig, update=UpdateConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
     exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
+# Registries whose settings belong to a section: commands that read it read them too.
+PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES,))
+
+
+def plug_sections(key: str) -> dict[str, type]:
+    """Settings beside the code that belong to the section `key`: --flag=name -> class, without those that are empty."""
+    return {f"--{registry.flag}={name}" + (f" --model={tower}" if tower else ""): cls.Settings
+            for registry in PLUGS.get(key, ()) for (name, tower), cls in registry.classes().items()
+            if dataclasses.fields(cls.Settings)}
+
+
+def plug_fields(*keys: str) -> dict[str, dataclasses.Field]:
+    """All settings beside the code that belong to these sections (default: to any), by name."""
+    return {name: field for key in keys or PLUGS for registry in PLUGS.get(key, ())
+            for name, field in registry.fields().items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All settings of one command call."""
+    """All settings of one command call.
+
+    Attributes:
+      plugs: settings given of towers, encoders and losses, chosen or not; name -> value.
+      tower, encoder, objective: settings of those that are chosen, each an instance of its class' `Settings`.
+      tower_class, encoder_class, loss_class: the classes chosen.
+    """
     paths: Paths = Paths()
     world: WorldConfig = WorldConfig()
     prepare: PrepareConfig = PrepareConfig()
@@ -52,28 +79,94 @@ class Config:
     exposure_world: ExposureWorldConfig = ExposureWorldConfig()
     proof: ProofConfig = ProofConfig()
     randomised: RandomisedConfig = RandomisedConfig()
+    plugs: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        if self.model.queue != "in_batch" and self.model.queue_size < self.train.batch_size:
-            raise UserError(
-                f"--queue_size={self.model.queue_size} is smaller than --batch_size={self.train.batch_size}: "
-                "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
-        if self.model.model == "multi_clrec" and self.loss.loss == "contrastive" and (
-                self.model.queue_size % 2 or self.model.queue_size < 2 * self.train.batch_size):
-            raise UserError(
-                f"--queue_size={self.model.queue_size} with --model=multi_clrec: half of it is the main queue, which a "
-                f"batch enters whole; give an even number of at least twice --batch_size={self.train.batch_size}")
-        if self.prepare.from_time and self.prepare.from_time == self.prepare.to_time:
-            raise UserError(f"--from={self.prepare.from_time} equals --to: no click remains")
+        _known(self.plugs, plug_fields())
+        for registry in (TOWERS, ENCODERS, LOSSES):  # those not chosen too: a value out of bounds is a slip anywhere
+            for cls in registry.classes().values():
+                self.settings_of(cls)
+        tower = self.model.model
+        tower_class, loss_class = TOWERS.get(tower), LOSSES.get(self.loss.loss, tower)
+        encoder_class = ENCODERS.get(tower_class.encoder_name(self.settings_of(tower_class)), tower)
+        chosen = dict(tower=tower_class, encoder=encoder_class, objective=loss_class)
+        values = {name: self.settings_of(cls) for name, cls in chosen.items()}
+        for name, value in (values | dict(tower_class=tower_class, encoder_class=encoder_class, loss_class=loss_class)
+                            ).items():
+            object.__setattr__(self, name, value)  # frozen for everybody else
+        for settings in values.values():
+            settings.check(self)
+
+    @classmethod
+    def of(cls, **settings) -> "Config":
+        """A configuration from settings by their flags' names (`from_time` for --from), the rest as by default."""
+        return cls().but(**settings)
+
+    def but(self, **settings) -> "Config":
+        """The same with other values; names as in `of`, each in whatever section it stands."""
+        sections = {key: {field.name for field in dataclasses.fields(section)} for key, section in SECTIONS.items()}
+        _known(settings, {name for names in sections.values() for name in names} | set(plug_fields()))
+        changed = {key: dataclasses.replace(getattr(self, key), **{n: v for n, v in settings.items() if n in names})
+                   for key, names in sections.items() if names & set(settings)}
+        plugs = {name: value for name, value in settings.items() if name in plug_fields()}
+        return dataclasses.replace(self, **changed, plugs={**self.plugs, **plugs})
+
+    def settings_of(self, cls: type):
+        """The settings of a registered class, chosen or not."""
+        names = {field.name for field in dataclasses.fields(cls.Settings)}
+        return cls.Settings(**{name: value for name, value in self.plugs.items() if name in names})
+
+    def refuse_unread(self, *keys: str) -> None:
+        """`UserError` where a setting was given that no chosen tower, encoder or loss reads.
+
+        Args:
+          *keys: of `PLUGS`, whose settings are looked at; default: all.
+        """
+        chosen = self._read()
+        for name, field in plug_fields(*keys).items():
+            value = self.plugs.get(name, field.default)
+            if name not in chosen and value != field.default:
+                shown = ",".join(value) if isinstance(value, tuple) else value
+                raise UserError(f"--{name}={shown} belongs to {self._owner(name)}: leave it out")
+
+    def without_unread(self) -> "Config":
+        """The same without settings that no chosen tower, encoder or loss reads, for comparisons over one flagfile."""
+        chosen = self._read()
+        return dataclasses.replace(self, plugs={name: value for name, value in self.plugs.items() if name in chosen})
+
+    def _read(self):
+        """Settings beside the code that the chosen classes read."""
+        return {field.name for cls in (self.tower_class, self.encoder_class, self.loss_class)
+                for field in dataclasses.fields(cls.Settings)}
+
+    def _owner(self, name):
+        """Who reads a setting that nobody chosen reads, and who does not."""
+        tower = self.model.model
+        towers = {known for known in TOWERS.names() if name in _readable(known)}
+        if tower not in towers:
+            return f"--model={', '.join(sorted(towers))}, not to {tower}"
+        if name in LOSSES.fields():
+            return f"--loss={', '.join(LOSSES.owners(name))}, not to {self.loss.loss}"
+        return f"--user_encoder={', '.join(ENCODERS.owners(name))}, not to {self.encoder_class.registered_name}"
 
 
-def section_from_dict(section: type, values: dict):
-    """Rebuilds a section from JSON, tuples from lists; unknown keys raise `UserError`."""
-    names = {field.name for field in dataclasses.fields(section)}
-    unknown = sorted(set(values) - names)
+def _readable(tower: str) -> set[str]:
+    """Settings that some choice of encoder and loss reads with a tower."""
+    classes = [TOWERS.get(tower)]
+    for registry in (ENCODERS, LOSSES):
+        names = {name for name, _ in registry.classes()}
+        only = {name: registry.classes().get((name, tower)) for name in names}
+        shared = {name: registry.classes().get((name, "")) for name in names}
+        # A tower with encoders of its own takes no others.
+        own = registry is ENCODERS and any(only.values())
+        classes += [only[name] or (None if own else shared[name]) for name in names]
+    return {field.name for cls in classes if cls for field in dataclasses.fields(cls.Settings)}
+
+
+def _known(settings, names) -> None:
+    unknown = sorted(set(settings) - set(names))
     if unknown:
-        raise UserError(f"unknown settings {', '.join(unknown)} for {section.__name__}; written by another version?")
-    return section(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        raise UserError(f"unknown settings {', '.join(unknown)}: written by another version, or misspelt?")
 
 
 def require(value: Optional[str], flag: str, why: str) -> str:

@@ -60,20 +60,20 @@ def evaluate(config: Config) -> dict:
     users = read_evaluation_set(data_dir, config.evaluate.eval_split, trained.schema, trained.manifest,
                                 config.evaluate.max_users, seed)
     log_items = read_log_items(data_dir, trained.schema) if config.evaluate.auc else 0
-    encoder = Encoder(trained.model, trained.model_config.max_history)
+    encoder = Encoder(trained.model, trained.max_history)
     items = encoder.compared_items(catalogue.item_rows)
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash,
               **_metrics_of(trained.model, encoder, items, users, catalogue, config, log_items)}
     result |= _dialled(trained, encoder, items, users, catalogue, config)
     if config.evaluate.untrained:
         initial = _initial(config, trained)
-        untrained = Encoder(initial, trained.model_config.max_history)
+        untrained = Encoder(initial, trained.max_history)
         found = _metrics_of(initial, untrained, untrained.compared_items(catalogue.item_rows), users, catalogue, config,
                             log_items, detailed=False)
         result |= {UNTRAINED + name: value for name, value in found.items() if isinstance(value, float)}
 
     def of_initial(sample):
-        untrained = Encoder(_initial(config, trained), trained.model_config.max_history)
+        untrained = Encoder(_initial(config, trained), trained.max_history)
         return _searched(untrained, sample, config.evaluate), untrained.compared_items(catalogue.item_rows)
 
     warnings = warnings_of(result, users, config.evaluate,
@@ -92,7 +92,7 @@ def evaluate(config: Config) -> dict:
                            points)]
     if trained.model.num_intents > 1:
         example = example_of(trained.model, encoder, items, users, catalogue, read_feature_values(data_dir),
-                             trained.model_config.max_history, config.evaluate, seed)
+                             trained.max_history, config.evaluate, seed)
         pictures.append(save_intents(workdir, example))
     logging.info("wrote %s/metrics.json, %s", workdir, ", ".join(pictures))
     return result | {WARNINGS: warnings}
@@ -100,7 +100,7 @@ def evaluate(config: Config) -> dict:
 
 def _initial(config, trained):
     """The model as it was before training."""
-    return build_model(trained.model_config, trained.schema, load_content(config.paths.data_dir, trained.schema),
+    return build_model(trained.settings, trained.schema, load_content(config.paths.data_dir, trained.schema),
                        config.paths.seed)
 
 

@@ -36,7 +36,7 @@ def export(config: Config) -> str:
     if trained.schema.item_rows > trained.schema.num_items + 1:
         logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "
                         "used their hash buckets (--oov_buckets): metrics of such users may differ")
-    facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.model_config.max_history,
+    facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history,
                           trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          config.paths.export_dir or os.path.join(workdir, "export"), config.export, facts,
@@ -49,7 +49,7 @@ def _dial(config, data_dir, trained, catalogue) -> Dial:
     given = Dial(of.counts, 0.0, *settings.range, of.source, dict(metric="given"))
     if settings.values is not None and len(settings.values) == 1:
         return dataclasses.replace(given, default=settings.values[0])
-    encoder = Encoder(trained.model, trained.model_config.max_history)
+    encoder = Encoder(trained.model, trained.max_history)
     choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, of,
                                default_count(trained.model.num_intents))
     if choice is None:

@@ -54,8 +54,7 @@ def check_settings(config: Config) -> None:
         from clrec_tf.evaluation import report
         report.check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
         if "train" in stages:
-            model = config.model
-            report.check_intents(config.evaluate, model.num_intents if model.model == "multi_clrec" else 1)
+            report.check_intents(config.evaluate, config.encoder_class.vectors_of(config.encoder))
 
 
 def _check_dial(config):

@@ -6,7 +6,8 @@ import tempfile
 
 import numpy as np
 
-from clrec_tf.config import ExportConfig, ModelConfig
+from clrec_tf.config import Config
+from clrec_tf.config import ExportConfig
 from clrec_tf.data.schema import Feature, Schema
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
@@ -18,9 +19,9 @@ ITEMS, BUCKETS, HISTORY, NOW, INTENTS = 60, 2, 4, 1_700_000_000, 6
 KINDS = ("string", "int")  # with times, features and titles, cosine and attention; ids alone, dot product and mean
 MULTI = "multi"  # a kind too: `INTENTS` intents per user, with integer ids, categories, times and dwell times
 CONFIGS = {
-    "string": ModelConfig(embedding_dim=8, max_history=HISTORY),
-    "int": ModelConfig(embedding_dim=8, max_history=HISTORY, similarity="dot", user_encoder="mean", position="none"),
-    MULTI: ModelConfig(model="multi_clrec", embedding_dim=8, max_history=HISTORY, num_intents=INTENTS)}
+    "string": Config.of(embedding_dim=8, max_history=HISTORY),
+    "int": Config.of(embedding_dim=8, max_history=HISTORY, similarity="dot", user_encoder="mean", position="none"),
+    MULTI: Config.of(model="multi_clrec", embedding_dim=8, max_history=HISTORY, num_intents=INTENTS)}
 FEATURES = {"string": (Feature("brand", 9, 1, 8), Feature("tags", 7, 2, 6)), "int": (),
             MULTI: (Feature("category", 9, 1, 8),)}
 

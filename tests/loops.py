@@ -28,7 +28,7 @@ def local_variable(*arguments):
 def step(objective, batch, variables):
     """(loss, gradients) of one step."""
     with tf.GradientTape() as tape:
-        losses = objective.losses(batch, objective.handles())
+        losses = objective.open().rows(batch)
         loss = weighted_mean(losses, batch["weight"])
     return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
 

@@ -7,9 +7,11 @@ import dataclasses
 
 import numpy as np
 
-from clrec_tf.encoders.attention_user import MeanUserEncoder
+from clrec_tf.encoders.base import NoSettings
+from clrec_tf.encoders.base import Sizes
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.items import ItemEncoder
+from clrec_tf.encoders.mean import MeanUserEncoder
 from clrec_tf.models.clrec import CLRec
 import tensorflow as tf
 
@@ -19,7 +21,7 @@ ITEMS, DIM, HISTORY, TEMPERATURE = 12, 3, 2, .5
 def tiny_model(features=(), similarity="cosine", seed=3):
     """Item table [ITEMS+1, DIM], mean of the history, no time or position."""
     return CLRec(ItemEncoder(ITEMS + 1, DIM, features, seed=seed), ClickEncoder(DIM, HISTORY, "none", (), 0),
-                 MeanUserEncoder(), similarity, TEMPERATURE)
+                 MeanUserEncoder(NoSettings(), Sizes(DIM)), similarity, TEMPERATURE)
 
 
 def make_batch(targets, users=None, weights=None, histories=None):

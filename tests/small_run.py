@@ -5,7 +5,6 @@ import pathlib
 import numpy as np
 
 from clrec_tf.config import Config
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
 from clrec_tf.training.loop import train
@@ -46,9 +45,12 @@ def prepared(folder: pathlib.Path, **settings) -> str:
 
 def config(data_dir: str, workdir, seed: int = 0, model=None, **train_settings) -> Config:
     """Small model, several epochs, sliding targets."""
+    model = {**SMALL_MODEL, **(model or {})}
+    if model.get("user_encoder", "multi_att") != "multi_att":
+        del model["attention_heads"]
     return Config(
         paths=Paths(data_dir=data_dir, workdir=str(workdir), seed=seed),
-        model=ModelConfig(**{**SMALL_MODEL, **(model or {})}), train=TrainConfig(**{**SMALL_TRAIN, **train_settings}))
+        train=TrainConfig(**{**SMALL_TRAIN, **train_settings})).but(**model)
 
 
 def run(settings: Config) -> int:

@@ -7,7 +7,6 @@ import pytest
 
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import TrainConfig
@@ -104,8 +103,7 @@ def test_taobao_sample_from_its_file_to_the_auc(shared_data, tmp_path):
         paths=Paths(data_dir=str(tmp_path / "data"), workdir=str(tmp_path / "run")),
         prepare=PrepareConfig(format="taobao", input=path, max_bad_rows=1, split="by_user", min_train_length=2,
                               max_sequence_length=100),
-        model=ModelConfig(embedding_dim=16, max_history=20, queue="in_batch"),
-        train=TrainConfig(epochs=1, target_mode="sliding", validation_metric="auc/paired"))
+        train=TrainConfig(epochs=1, target_mode="sliding", validation_metric="auc/paired")).but(embedding_dim=16, max_history=20, queue="in_batch")
     prepare.prepare(settings)
     data_dir = settings.paths.data_dir
     train_users = {record["user_id"][0]: record for record in prepared_data.read_split(data_dir, "train")}

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
@@ -30,9 +29,8 @@ from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.training.cluster import own_network
 
-SMALL = Config(model=ModelConfig(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean"),
-               train=TrainConfig(batch_size=32, steps_per_call=2),
-               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("3",)))
+SMALL = Config(train=TrainConfig(batch_size=32, steps_per_call=2),
+               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("3",))).but(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean")
 
 
 @pytest.mark.parametrize("draw", ["uniform", "zipf"])

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf import benchmark
-from clrec_tf.config import ModelConfig
+from clrec_tf.encoders.intents import IntentSettings
+from clrec_tf.encoders.multi_att import MultiAttSettings
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import denominators
 from clrec_tf.lab.benchmarks import intent_steps
@@ -63,23 +64,22 @@ def test_queues_are_full_and_both_learn():
     batches = draw_batches(ITEMS, SMALL, intent_steps.STEPS)
     for side, objective in steps.objectives.items():
         call = steps.call(*side, batches)
-        handles = objective.handles()["queue"]
-        fill = objective.queue.fill(handles)
+        fill = objective.queue.open().fill()
         assert np.all(fill.numpy() == objective.queue.capacity)
         assert float(call()["trained"]) == intent_steps.STEPS
 
 
 def test_settings_of_the_other_model_are_left_out():
-    settings = dataclasses.replace(SMALL, model=ModelConfig(attention_heads=2, num_intents=5, embedding_dim=8))
+    settings = SMALL.but(attention_heads=2, num_intents=5, embedding_dim=8)
     multi, single = (intent_steps.of_model(settings, name, 3) for name in ("multi_clrec", "clrec"))
-    assert (multi.num_intents, multi.attention_heads) == (3, ModelConfig.attention_heads)
-    assert (single.num_intents, single.attention_heads) == (ModelConfig.num_intents, 2)
-    assert multi.embedding_dim == single.embedding_dim == 8
+    assert multi.encoder == IntentSettings(num_intents=3) and "attention_heads" not in multi.plugs
+    assert single.encoder == MultiAttSettings(attention_heads=2) and "num_intents" not in single.plugs
+    assert multi.model.embedding_dim == single.model.embedding_dim == 8
 
 
 def test_half_a_queue_must_hold_a_batch():
     with pytest.raises(UserError, match="--queue_size=6: half of it .*--batch_size=4"):
-        multi_clrec_speed.run(dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, queue_size=6)))
+        multi_clrec_speed.run(SMALL.but(queue_size=6))
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def test_settings_that_measure_nothing(changes, words):
 
 def test_sizes_between_which_nothing_grows():
     with pytest.raises(UserError, match="--queue_size=70000"):
-        suites.run_suites(dataclasses.replace(SMALL, model=ModelConfig(queue_size=70_000)))
+        suites.run_suites(SMALL.but(queue_size=70_000))
     few = dataclasses.replace(SMALL.benchmark, benchmark_items=1000)
     with pytest.raises(UserError, match="--benchmark_items=1000: .* 500 items"):
         suites.run_suites(dataclasses.replace(SMALL, benchmark=few, model=ModelConfig(), train=TrainConfig()))

@@ -11,7 +11,6 @@ import tensorflow as tf
 from clrec_tf import benchmark
 from clrec_tf.config import BenchmarkConfig
 from clrec_tf.config import Config
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
@@ -28,9 +27,8 @@ from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab import children
 from tests import small_run
 
-SMALL = Config(model=ModelConfig(embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16),
-               train=TrainConfig(batch_size=4),
-               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("2",)))
+SMALL = Config(train=TrainConfig(batch_size=4),
+               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("2",))).but(embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +151,7 @@ def test_a_child_that_is_killed_is_named():
 @pytest.mark.parametrize("draw", ["uniform", "zipf", "distinct"])
 def test_drawn_batches(draw):
     items = Items(1000, features=True, draw=draw)
-    config = Config(model=ModelConfig(max_history=3), train=TrainConfig(batch_size=32))
+    config = Config(train=TrainConfig(batch_size=32)).but(max_history=3)
     batches = draw_batches(items, config, 5)
     assert batches["history"].shape == (5, 32, 3, 7) and batches["target"].shape == (5, 32, 7)
     ids = np.concatenate([batches["history"][..., 0].reshape(5, -1), batches["target"][..., 0]], axis=1)

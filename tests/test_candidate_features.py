@@ -2,15 +2,17 @@
 import numpy as np
 import pytest
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
-from clrec_tf.encoders.attention_user import MeanUserEncoder
+from clrec_tf.encoders.base import NoSettings
+from clrec_tf.encoders.base import Sizes
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.items import ItemEncoder
+from clrec_tf.encoders.mean import MeanUserEncoder
 from clrec_tf.models.build import build_model
 from clrec_tf.models.clrec import CLRec
-from clrec_tf.objectives.queue_variants import build_variant
-from clrec_tf.objectives import sampled_variants
+from clrec_tf.objectives.contrastive import build_variant
+from clrec_tf.objectives.sampled_softmax import SampledSoftmax
 from tests.loops import central_differences
 from tests.loops import FEATURES
 from tests.loops import l2
@@ -37,7 +39,7 @@ import tensorflow as tf
 
 def featured_model():
     return CLRec(ItemEncoder(ITEMS + 1, DIM, FEATURES, seed=3), ClickEncoder(DIM, HISTORY, "none", (), 0),
-                 MeanUserEncoder(), "cosine", TEMPERATURE, candidate_features=False)
+                 MeanUserEncoder(NoSettings(), Sizes(DIM)), "cosine", TEMPERATURE, candidate_features=False)
 
 
 def wide(batch):
@@ -66,7 +68,7 @@ def test_queues_of_candidates_without_features_equal_loops(kind, balanced):
 
 def test_sampled_softmax_over_candidates_without_features_equals_loops():
     model, batch = featured_model(), batch_with_padding()
-    objective = sampled_variants.SampledSoftmax(model, WIDE_ROWS, alias_sampler(), NEGATIVES,
+    objective = SampledSoftmax(model, WIDE_ROWS, alias_sampler(), NEGATIVES,
                                                 tf.constant(LOG_Q, tf.float32))
     variables = [table.table for table in (model.item_encoder.ids, *model.item_encoder.feature_tables)]
     now = [variable.numpy().astype(float) for variable in variables]
@@ -84,7 +86,7 @@ def test_the_query_tower_reads_features_all_the_same():
     batch = wide(batch_with_padding())
     batch["time_gap"] = tf.constant(np.random.default_rng(0).integers(-1, 10**5, (5, HISTORY)))
     settings = dict(embedding_dim=8, max_history=HISTORY, attention_heads=2)
-    plain, full = (build_model(ModelConfig(**settings, candidate_features=on), schema) for on in (False, True))
+    plain, full = (build_model(Config.of(**settings, candidate_features=on), schema) for on in (False, True))
     for model in (plain, full):
         for number, variable in enumerate(model.trainable_variables):
             variable.assign(np.random.default_rng(number).normal(size=variable.shape))

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import LossConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
-from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
@@ -38,7 +37,7 @@ def data_dir(tmp_path_factory):
     ({}, dict(loss="sampled_softmax")), ({}, dict(loss="bce"))])
 def test_training_stops_where_nothing_is_learned_any_more(data_dir, tmp_path, model, loss):
     settings = small_run.config(data_dir, tmp_path, model=model, learning_rate=FAR, checkpoint_every_steps=1000)
-    settings = dataclasses.replace(settings, loss=LossConfig(**loss))
+    settings = settings.but(**loss)
     with pytest.raises(UserError, match="training has collapsed: the gradient was exactly 0 in the last 2. steps"):
         small_run.run(settings)
     assert max(small_run.losses(tmp_path)) < 40  # of over 60, and none was kept
@@ -105,11 +104,11 @@ def test_a_loss_that_ends_above_chance_is_told(data_dir, tmp_path, caplog):
 def test_chance_is_the_log_of_the_candidates_that_there_are(kind, expected):
     variant = build_variant(kind, tiny_model(), 8, False, LocalRuntime().local_variable)
     for candidates, weights in zip(expected, ([1.0] * 4, [1.0, 0.0, 2.0, 1.0], [1.0] * 4)):
-        batch, handles = make_batch([6, 7, 8, 9], weights=weights), variant.handles()
-        variant.loss(batch, handles)
-        assert float(variant.chance_loss(batch, handles)) == pytest.approx(math.log(candidates))
+        batch, opened = make_batch([6, 7, 8, 9], weights=weights), variant.open()
+        opened.loss(batch)
+        assert float(opened.chance_loss(batch)) == pytest.approx(math.log(candidates))
     masked = build_variant(kind, tiny_model(), 8, True, LocalRuntime().local_variable)
-    assert math.isnan(masked.chance_loss(make_batch([6, 7, 8, 9]), masked.handles()))  # rows differ in it
+    assert math.isnan(masked.open().chance_loss(make_batch([6, 7, 8, 9])))  # rows differ in it
 
 
 def test_zero_gradients_of_steps_are_counted():

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
-from clrec_tf.encoders.attention_user import mlp
 from clrec_tf.encoders.dense import apply_layers
+from clrec_tf.encoders.multi_att import mlp
 from clrec_tf.models.build import build_model
 from tests.naive_queue import make_batch
 
@@ -44,7 +44,7 @@ def test_the_setting_reaches_the_towers():
     content = np.random.default_rng(0).normal(size=(21, 8)).astype(np.float32)
     vectors = []
     for dtype in ("float32", "bfloat16"):
-        model = build_model(ModelConfig(embedding_dim=8, max_history=2, product_dtype=dtype), schema, content)
+        model = build_model(Config.of(embedding_dim=8, max_history=2, product_dtype=dtype), schema, content)
         encoded = model.encode(make_batch([1, 2, 3]))
         assert encoded.users.dtype == encoded.positives.dtype == tf.float32
         vectors.append((encoded.users, encoded.positives))

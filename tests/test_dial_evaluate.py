@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from clrec_tf.config import DialConfig, LossConfig
+from clrec_tf.config import DialConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
@@ -129,7 +129,7 @@ def test_impressions_are_counted_where_the_model_was_trained_against_them(tmp_pa
     (tmp_path / "shown.csv").write_text("\n".join(lines) + "\n")
     settings = small_run.config(small_run.prepared(tmp_path, impressions=str(tmp_path / "shown.csv")), tmp_path / "run",
                                 epochs=1)
-    settings = dataclasses.replace(settings, loss=LossConfig(negatives="impressions"))
+    settings = settings.but(negatives="impressions")
     assert small_run.run(settings) == 0
     trained = load_trained(settings, "latest")
     catalogue = read_catalogue(settings.paths.data_dir, trained.schema, trained.manifest)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import ModelConfig
 from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.held_out_examples import read_evaluation_set
@@ -85,9 +84,13 @@ def test_dropout_without_time_stamps(tmp_path):
     assert 0.4 < np.mean((found == -1).all(1)) < 0.6 and "time_gap" not in batches(folder)[0]
 
 
+def small_model(data_dir):
+    return build_model(small_run.config(data_dir, ""), schema_lib.load_schema(data_dir))
+
+
 @pytest.mark.parametrize("reads", [False, True])
 def test_only_models_that_read_them_are_given_them(data_dir, tmp_path, monkeypatch, reads):
-    assert not CLRec.uses_dwell
+    assert not small_model(data_dir).uses_dwell
     monkeypatch.setattr(CLRec, "uses_dwell", reads)
     run = set_up(small_run.config(data_dir, tmp_path), LocalRuntime())
     assert ("dwell" in next(iter(run.dataset()))) == reads
@@ -161,7 +164,7 @@ def test_evaluated_histories(data_dir):
 def test_towers_get_them(data_dir, monkeypatch):
     monkeypatch.setattr(encode, "CHUNK_USERS", 7)  # 60 users are 8 whole chunks and a part
     users, expected = evaluated(data_dir), expected_histories(data_dir)
-    model = build_model(ModelConfig(**small_run.SMALL_MODEL), schema_lib.load_schema(data_dir))
+    model = small_model(data_dir)
     model.user_vectors = lambda items, mask, gaps, dwell: tf.cast(dwell, tf.float32)
     model.user_intents = lambda items, mask, gaps, dwell: (
         tf.stack([dwell, gaps], 1), tf.cast(dwell, tf.float32)[:, :2], tf.zeros_like(dwell[:, :2], tf.int32) + [4, 2])
@@ -176,7 +179,7 @@ def test_towers_get_them(data_dir, monkeypatch):
 
 def test_clrec_has_one_intent_and_reads_no_dwell(data_dir):
     users = evaluated(data_dir)
-    model = build_model(ModelConfig(**small_run.SMALL_MODEL), schema_lib.load_schema(data_dir))
+    model = small_model(data_dir)
     encoder = encode.Encoder(model, T)
     vectors, weights, numbers = encoder.user_intents(users)
     np.testing.assert_array_equal(vectors[:, 0], encoder.user_vectors(users))

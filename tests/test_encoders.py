@@ -4,10 +4,16 @@ import math
 import numpy as np
 import pytest
 
-from clrec_tf.encoders import attention_user
+from clrec_tf.encoders.base import Clicks
+from clrec_tf.encoders.base import NoSettings
+from clrec_tf.encoders.base import Sizes
 from clrec_tf.encoders import clicks
 from clrec_tf.encoders.embeddings import embedding_initializer
 from clrec_tf.encoders.embeddings import EmbeddingTable
+from clrec_tf.encoders.mean import MeanUserEncoder
+from clrec_tf.encoders.multi_att import AttentionUserEncoder
+from clrec_tf.encoders.multi_att import MultiAttSettings
+from clrec_tf.encoders.multi_att import weighted_head_aggregation
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.models.clrec import CLRec
 from tests.test_item_encoder import TAGS_AND_CATEGORY, make_encoder
@@ -15,6 +21,14 @@ import tensorflow as tf
 
 DIM, HEADS, HISTORY = 4, 3, 5
 MINUTE_BOUNDARIES = (5, 10, 15, 30, 60, 120, 240, 480, 960, 1920, 3840)
+
+
+def mean_encoder():
+    return MeanUserEncoder(NoSettings(), Sizes(DIM))
+
+
+def attention_encoder(aggregation, values="all"):
+    return AttentionUserEncoder(MultiAttSettings(HEADS, 4 * DIM, values, aggregation), Sizes(DIM))
 
 
 def unit(vector):
@@ -103,7 +117,7 @@ def test_click_is_item_plus_time_plus_position(position, time):
 
 def test_wha_pencil():
     heads = tf.constant([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
-    result = attention_user.weighted_head_aggregation(heads, tf.eye(2))
+    result = weighted_head_aggregation(heads, tf.eye(2))
     # m = (2/3, 1/3), scores 2/3, 2/3, 1/3.
     weights = softmax(np.array([2, 2, 1]) / 3)
     np.testing.assert_allclose(result, [[weights[0] + weights[1], weights[2]]], rtol=1e-6)
@@ -114,10 +128,10 @@ def test_wha_limits():
     rng = np.random.default_rng(1)
     heads, matrix = rng.normal(size=(2, HEADS, DIM)).astype(np.float32), rng.normal(size=(DIM, DIM)).astype(np.float32)
     mean = np.array([np.mean([unit(head) for head in row], axis=0) for row in heads])
-    np.testing.assert_allclose(attention_user.weighted_head_aggregation(heads, tf.zeros([DIM, DIM])), mean, rtol=1e-5)
+    np.testing.assert_allclose(weighted_head_aggregation(heads, tf.zeros([DIM, DIM])), mean, rtol=1e-5)
     scaled = heads * np.array([10.0, 1.0, .1], np.float32)[None, :, None]
-    np.testing.assert_allclose(attention_user.weighted_head_aggregation(scaled, matrix),
-                               attention_user.weighted_head_aggregation(heads, matrix), rtol=1e-5)
+    np.testing.assert_allclose(weighted_head_aggregation(scaled, matrix),
+                               weighted_head_aggregation(heads, matrix), rtol=1e-5)
 
 
 def aggregate(layer, kind, heads):
@@ -135,13 +149,13 @@ def aggregate(layer, kind, heads):
 @pytest.mark.parametrize("values", ["all", "item"])
 def test_user_encoder_against_loops(aggregation, values):
     rng = np.random.default_rng(2)
-    encoder = attention_user.AttentionUserEncoder(DIM, HEADS, 4 * DIM, aggregation, values)
+    encoder = attention_encoder(aggregation, values)
     give_biases(encoder.attention)
     if hasattr(encoder.aggregation, "mlp"):
         give_biases(encoder.aggregation.mlp)
     encoded, items = rng.normal(size=(2, 3, HISTORY, DIM))
     mask = np.array([[1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
-    found = encoder(tf.constant(encoded, tf.float32), tf.constant(items, tf.float32), tf.constant(mask))
+    found = encoder(Clicks(tf.constant(encoded, tf.float32), tf.constant(items, tf.float32), tf.constant(mask)))
     for row in range(3):
         kept = encoded[row][mask[row]]
         scores = np.array([dense(encoder.attention, click) for click in kept])
@@ -154,7 +168,7 @@ def test_user_encoder_against_loops(aggregation, values):
 def test_mean_of_the_history():
     values = tf.constant([[[2.0, 4.0], [4.0, 0.0], [90.0, 90.0]], [[7.0, 7.0]] * 3])
     mask = tf.sequence_mask([2, 0], 3)
-    np.testing.assert_array_equal(attention_user.MeanUserEncoder()(values, values * 0, mask), [[3, 2], [0, 0]])
+    np.testing.assert_array_equal(mean_encoder()(Clicks(values, values * 0, mask)), [[3, 2], [0, 0]])
 
 
 def make_tower(user_encoder, similarity="cosine"):
@@ -163,8 +177,8 @@ def make_tower(user_encoder, similarity="cosine"):
 
 
 USER_ENCODERS = {
-    kind: lambda kind=kind: attention_user.AttentionUserEncoder(DIM, HEADS, 4 * DIM, kind, "all")
-    for kind in ("wha", "mean", "mean_mlp", "concat_mlp")} | {"history_mean": attention_user.MeanUserEncoder}
+    kind: lambda kind=kind: attention_encoder(kind)
+    for kind in ("wha", "mean", "mean_mlp", "concat_mlp")} | {"history_mean": mean_encoder}
 
 
 @pytest.mark.parametrize("kind", list(USER_ENCODERS))
@@ -222,7 +236,7 @@ def test_the_mean_of_sums_is_the_mean_of_clicks(position, gaps):
     rng = np.random.default_rng(4)
     encoder = clicks.ClickEncoder(DIM, HISTORY, position, () if gaps == "no time" else clicks.BOUNDARIES["minutes"], 5)
     items = make_encoder(TAGS_AND_CATEGORY, dim=DIM)
-    tower = CLRec(items, encoder, attention_user.MeanUserEncoder(), "dot", .07)
+    tower = CLRec(items, encoder, mean_encoder(), "dot", .07)
     item_rows = np.concatenate([np.arange(9)[:, None], rng.integers(1, 5, (9, 3))], axis=1)
     item_rows[0] = 0
     history = item_rows[rng.integers(1, 9, (3, HISTORY))]
@@ -240,18 +254,18 @@ def test_the_mean_of_sums_is_the_mean_of_clicks(position, gaps):
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_similarity(similarity):
-    tower = make_tower(attention_user.MeanUserEncoder(), similarity)
+    tower = make_tower(mean_encoder(), similarity)
     vectors = tf.constant([[3.0, 4.0, 0.0, 0.0]])
     expected = [.6, .8, 0, 0] if similarity == "cosine" else [3, 4, 0, 0]
     np.testing.assert_allclose(tower.score_vectors(vectors), [expected], rtol=1e-6)
     items, mask = tf.constant(np.random.default_rng(0).normal(size=(1, 2, DIM)), tf.float32), tf.ones([1, 2], tf.bool)
-    user = tower.user_encoder(tower.click_encoder(items, mask), items, mask).numpy()[0]
+    user = tower.user_encoder(Clicks(tower.click_encoder(items, mask), items, mask)).numpy()[0]
     np.testing.assert_allclose(tower.user_vectors(items, mask)[0], unit(user) if similarity == "cosine" else user,
                                rtol=1e-5)
 
 
 def test_time_and_position_never_enter_items():
-    tower = make_tower(attention_user.MeanUserEncoder())
+    tower = make_tower(mean_encoder())
     rows = tf.constant([[1, 2, 1, 3], [5, 1, 2, 0]], tf.int64)
     batch = dict(history=rows[None], length=tf.constant([2], tf.int64), target=rows[:1],
                  time_gap=tf.constant([[900, 10]], tf.int64))

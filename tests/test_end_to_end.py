@@ -8,7 +8,6 @@ import pytest
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExposureWorldConfig
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf.config import TrainConfig
@@ -81,7 +80,7 @@ def test_verdicts(biased, unbiased, failed):
 
 def test_in_batch_has_no_queue_to_compare(tmp_path):
     with pytest.raises(UserError, match="--queue=in_batch"):
-        end_to_end.run(Config(paths=Paths(workdir=str(tmp_path)), model=ModelConfig(queue="in_batch")))
+        end_to_end.run(Config(paths=Paths(workdir=str(tmp_path))).but(queue="in_batch"))
 
 
 @pytest.mark.slow
@@ -90,9 +89,8 @@ def test_the_whole_way_in_small(tmp_path, monkeypatch):
     config = Config(
         paths=Paths(workdir=str(tmp_path)), proof=ProofConfig(repetitions=1),
         exposure_world=ExposureWorldConfig(exposure_users=150, exposure_items=100, exposure_visits=15),
-        model=ModelConfig(embedding_dim=8, max_history=6, queue_size=64),
         train=TrainConfig(batch_size=32, target_mode="sliding", validate_every=0.0),
-        evaluate=EvaluateConfig(list_length=5))
+        evaluate=EvaluateConfig(list_length=5)).but(embedding_dim=8, max_history=6, queue_size=64)
     found, checks = end_to_end.run(config)
     assert [(row["world"], row["model"]) for row in found] == [
         *(("biased", name) for name in ("oracle", "most_popular", "clrec", "sampled_softmax", "ipw")),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
@@ -244,7 +244,7 @@ def test_hash_buckets_have_no_features_in_any_part(tmp_path):
             assert record["f:kind"] == [kinds.get(item, 0) for item in record["item_id"]]
     # So a user's vector is the same alone and among others, of whom each distinct item is encoded once.
     users = read_evaluation_set(data_dir, "test", schema, manifest)
-    encoder = Encoder(build_model(ModelConfig(embedding_dim=8, max_history=9), schema), 9)
+    encoder = Encoder(build_model(Config.of(embedding_dim=8, max_history=9), schema), 9)
     together = encoder.user_vectors(users)
     for row in (0, 1, 29):
         np.testing.assert_allclose(encoder.user_vectors(users.take(np.array([row]))), together[[row]], atol=1e-6)

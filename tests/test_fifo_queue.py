@@ -23,9 +23,9 @@ def rows(serials):
             np.stack([serials, serials * 2, serials + .5], axis=1).astype(np.float32))
 
 
-def push(queue, handles, valid, serials):
+def push(opened, valid, serials):
     item, vector = rows(serials)
-    return queue.enqueue(handles, tf.constant(valid), item=tf.constant(item), vector=tf.constant(vector))
+    return opened.enqueue(tf.constant(valid), item=tf.constant(item), vector=tf.constant(vector))
 
 
 @st.composite
@@ -41,19 +41,19 @@ def pushes(draw):
 def test_equals_a_deque(case):
     capacity, batches = case
     queue, oracle, serial = make_queue(capacity), collections.deque(maxlen=capacity), 100
-    handles = queue.handles()
+    opened = queue.open()
     for valid in batches:
         serials = list(range(serial, serial + len(valid)))
         serial += len(valid)
         before = set(oracle)
         oracle.extend(number for number, enters in zip(serials, valid) if enters)
-        done = push(queue, handles, valid, serials)
+        done = push(opened, valid, serials)
 
-        fill, contents = int(done.fill), queue.read(handles, "item").numpy()
-        assert fill == int(queue.fill(handles)) == len(oracle)
+        fill, contents = int(done.fill), opened.read("item").numpy()
+        assert fill == int(opened.fill()) == len(oracle)
         assert sorted(contents[:fill, 0]) == sorted(oracle)
         for name, field in zip(("item", "vector"), rows(contents[:, 0])):
-            np.testing.assert_array_equal(queue.read(handles, name)[:fill], field[:fill])
+            np.testing.assert_array_equal(opened.read(name)[:fill], field[:fill])
         # Each row stands where `slots` says, and rows left out nowhere.
         assert [contents[slot, 0] if slot >= 0 else None for slot in done.slots.numpy()] == [
             number if enters else None for number, enters in zip(serials, valid)]
@@ -62,27 +62,27 @@ def test_equals_a_deque(case):
 
 def test_oldest_are_overwritten_in_order():
     queue = make_queue(5)
-    handles = queue.handles()
+    opened = queue.open()
     for serials in ([1, 2, 3], [4, 5, 6], [7]):
-        done = push(queue, handles, [True] * len(serials), serials)
-    np.testing.assert_array_equal(queue.read(handles, "item")[:, 0], [6, 7, 3, 4, 5])
+        done = push(opened, [True] * len(serials), serials)
+    np.testing.assert_array_equal(opened.read("item")[:, 0], [6, 7, 3, 4, 5])
     np.testing.assert_array_equal(done.slots, [1])
     np.testing.assert_array_equal(done.older, [True, False, True, True, True])
 
 
 def run_steps(queue, valid, serials):
-    """All steps in one loop with the handles taken outside; what each step gave and left, stacked."""
-    handles = queue.handles()
+    """All steps in one loop opened outside; what each step gave and left, stacked."""
+    opened = queue.open()
     steps = valid.shape[0]
     names = ("slots", "fill", "older", "contents", "vectors")
     results = {name: tf.TensorArray(dtype, steps) for name, dtype in zip(
         names, (tf.int64, tf.int64, tf.bool, tf.int64, tf.float32))}
     for step in tf.range(steps):
         number = serials[step]
-        done = queue.enqueue(
-            handles, valid[step], item=tf.stack([number, -number], axis=1),
+        done = opened.enqueue(
+            valid[step], item=tf.stack([number, -number], axis=1),
             vector=tf.stack([tf.cast(number, tf.float32)] * 3, axis=1))
-        values = (done.slots, done.fill, done.older, queue.read(handles, "item"), queue.read(handles, "vector"))
+        values = (done.slots, done.fill, done.older, opened.read("item"), opened.read("vector"))
         results = {name: results[name].write(step, value) for name, value in zip(names, values)}
     return {name: array.stack() for name, array in results.items()}
 
@@ -109,8 +109,8 @@ def test_count_beyond_32_bits():
     queue = make_queue(7)
     count = 2 ** 40 + 3
     queue.local_variables["count"].assign(count)
-    handles = queue.handles()
-    done = push(queue, handles, [True, False, True], [1, 2, 3])
+    opened = queue.open()
+    done = push(opened, [True, False, True], [1, 2, 3])
     assert list(done.slots.numpy()) == [count % 7, -1, (count + 1) % 7]
     assert int(done.fill) == 7 and int(queue.local_variables["count"]) == count + 2
     np.testing.assert_array_equal(np.flatnonzero(~done.older.numpy()), sorted([count % 7, (count + 1) % 7]))
@@ -118,11 +118,11 @@ def test_count_beyond_32_bits():
 
 def test_no_gradient_enters():
     queue = make_queue(2)
-    handles = queue.handles()
+    opened = queue.open()
     vector = tf.Variable(tf.ones([2, 3]))
     with tf.GradientTape() as tape:
-        queue.enqueue(handles, tf.constant([True, True]), item=tf.zeros([2, 2], tf.int64), vector=vector * 2)
-        total = tf.reduce_sum(queue.read(handles, "vector")) + 0 * tf.reduce_sum(vector)
+        opened.enqueue(tf.constant([True, True]), item=tf.zeros([2, 2], tf.int64), vector=vector * 2)
+        total = tf.reduce_sum(opened.read("vector")) + 0 * tf.reduce_sum(vector)
     assert float(total) == 12
     np.testing.assert_array_equal(tape.gradient(total, vector), np.zeros((2, 3)))
 
@@ -136,17 +136,17 @@ def test_an_empty_queue_on_any_worker():
         return tf.Variable(make(0), shape=shape, dtype=dtype, trainable=False)
 
     queue = fifo_queue.FifoQueue(4, FIELDS, local_variable)
-    assert int(queue.fill(queue.handles())) == 0 and not queue.trainable_variables
+    assert int(queue.open().fill()) == 0 and not queue.trainable_variables
     assert sorted(tuple(value.shape) for value in workers) == [(), (4, 2), (4, 3)]
 
 
 def test_state_survives_a_checkpoint(tmp_path):
     queue, other = make_queue(3), make_queue(3)
-    push(queue, queue.handles(), [True, True], [8, 9])
+    push(queue.open(), [True, True], [8, 9])
     path = tf.train.Checkpoint(queue=queue).write(str(tmp_path / "queue"))
     tf.train.Checkpoint(queue=other).read(path).assert_consumed()
-    push(queue, queue.handles(), [True, True], [10, 11])
-    push(other, other.handles(), [True, True], [10, 11])
+    push(queue.open(), [True, True], [10, 11])
+    push(other.open(), [True, True], [10, 11])
     np.testing.assert_array_equal(other.local_variables["item"][:, 0], [11, 9, 10])
     np.testing.assert_array_equal(other.local_variables["vector"], queue.local_variables["vector"])
 

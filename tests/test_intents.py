@@ -3,10 +3,14 @@ import numpy as np
 import pytest
 
 from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
+from clrec_tf.encoders.base import Clicks
+from clrec_tf.encoders.base import Sizes
 from clrec_tf.encoders.intent_items import IntentItemEncoder
-from clrec_tf.encoders.intent_user import importance
-from clrec_tf.encoders.intent_user import IntentUserEncoder
-from clrec_tf.encoders.intent_user import routing_logits
+from clrec_tf.encoders.intents import importance
+from clrec_tf.encoders.intents import IntentSettings
+from clrec_tf.encoders.intents import IntentUserEncoder
+from clrec_tf.encoders.intents import routing_logits
 from clrec_tf.errors import UserError
 import tensorflow as tf
 
@@ -19,7 +23,9 @@ def items_of(**options):
 
 
 def users_of(boundaries=(60, 600), uses_dwell=True, residual=False):
-    encoder = IntentUserEncoder(DIM, INTENTS, HISTORY, TEMPERATURE, "backward", boundaries, uses_dwell, residual, 7)
+    schema = Schema(19, 20, FEATURES, 0, "int", True, 0, 0, {}, {}, has_dwell=uses_dwell)
+    encoder = IntentUserEncoder(IntentSettings(INTENTS, residual=residual),
+                                Sizes(DIM, HISTORY, TEMPERATURE, "backward", boundaries, schema, 7))
     # Biases that are not zero, so that forgetting one shows.
     rng = np.random.default_rng(0)
     for layer in (encoder.importance_mlp, encoder.intent_mlp, encoder.interest_mlp):
@@ -52,7 +58,7 @@ def batch(seed=0, lengths=(5, 2, 1)):
 
 
 def encode(encoder, clicks, mask, gaps, dwell):
-    return encoder(*(tf.constant(part) for part in (clicks, mask, gaps, dwell)))
+    return encoder(Clicks(None, *(tf.constant(part) for part in (clicks, mask, gaps, dwell))))
 
 
 @pytest.mark.parametrize("residual", [False, True])

@@ -8,7 +8,6 @@ import pytest
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExposureWorldConfig
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf.config import TrainConfig
@@ -27,9 +26,8 @@ def small(workdir) -> Config:
         paths=Paths(workdir=str(workdir)), proof=ProofConfig(repetitions=1),
         exposure_world=ExposureWorldConfig(exposure_policy="intent", exposure_users=150, exposure_items=100,
                                            exposure_visits=20, exposure_types=4),
-        model=ModelConfig(embedding_dim=8, max_history=6, queue="raw", queue_size=64),
         train=TrainConfig(batch_size=32, target_mode="sliding", validate_every=0.0),
-        evaluate=EvaluateConfig(list_length=LENGTH))
+        evaluate=EvaluateConfig(list_length=LENGTH)).but(embedding_dim=8, max_history=6, queue="raw", queue_size=64)
 
 
 def weekday(second: int) -> int:

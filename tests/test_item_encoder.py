@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.encoders import items as item_lib
@@ -152,7 +152,7 @@ def test_the_attention_mlp_is_glorot_normal_and_four_times_as_wide_as_the_model(
     schema = Schema(num_items=4, item_rows=5, features=(), content_width=0, id_type="int", has_timestamps=False,
                     num_users=1, total_clicks=9, split={}, settings={})
     for settings, hidden in ((dict(), 4 * 64), (dict(attention_hidden=40), 40)):
-        user_encoder = build_model(ModelConfig(embedding_dim=64, attention_heads=24, **settings), schema).user_encoder
+        user_encoder = build_model(Config.of(embedding_dim=64, attention_heads=24, **settings), schema).user_encoder
         first, _, second, _ = user_encoder.attention.weights
         assert (first.shape, second.shape) == ((64, hidden), (hidden, 24))
         if not settings:

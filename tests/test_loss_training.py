@@ -13,7 +13,6 @@ import tensorflow as tf
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExportConfig
-from clrec_tf.config import LossConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
@@ -23,7 +22,12 @@ from clrec_tf.export import export
 from clrec_tf.models.build import build_model
 from clrec_tf.models.encode import Encoder
 from clrec_tf.objectives import build
-from clrec_tf.objectives import sampled_variants
+from clrec_tf.objectives import full_softmax
+from clrec_tf.objectives.full_softmax import FullSoftmax
+from clrec_tf.objectives import ipw
+from clrec_tf.objectives.negative_sampling import SharedNegativeSampling
+from clrec_tf.objectives import propensity_fit
+from clrec_tf.objectives.sampled_softmax import SampledSoftmax
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
@@ -54,7 +58,7 @@ def data_dir(tmp_path_factory):
 def config(data_dir, workdir, loss, model=None, **train_settings) -> Config:
     settings = small_run.config(data_dir, workdir, model={**dict(user_encoder="mean"), **(model or {})}, **{
         **dict(epochs=1, learning_rate=.03, keep_checkpoints=100), **train_settings})
-    return dataclasses.replace(settings, loss=LossConfig(**loss))
+    return settings.but(**loss)
 
 
 CASES = {
@@ -142,11 +146,10 @@ def test_a_run_keeps_its_loss(data_dir, tmp_path):
 # What the settings make of the data.
 
 
-def objective_of(data_dir, loss, model=None, propensity=None):
+def objective_of(data_dir, loss, model=None):
     settings = config(data_dir, "", loss, model)
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
-    return build.build_objective(settings, schema, manifest, build_model(settings.model, schema), LocalRuntime(),
-                                      propensity)
+    return build.build_objective(settings, schema, manifest, build_model(settings, schema), LocalRuntime())
 
 
 def clicks_by_id(data_dir):
@@ -163,13 +166,13 @@ def test_negatives_come_by_a_power_of_the_training_counts(data_dir, loss, power)
     objective, counts = objective_of(data_dir, loss), clicks_by_id(data_dir)
     assert objective.num_negatives == (1 if loss["loss"] == "bce" else small_run.SMALL_MODEL["queue_size"])
     share = counts ** power / np.sum(counts ** power)
-    drawn = objective.sampler.sample(objective.sampler.handles(), [30_000]).numpy()
+    drawn = objective.sampler.open().sample([30_000]).numpy()
     assert_frequencies(np.bincount(drawn, minlength=len(share)), share)
     if loss["loss"] == "sampled_softmax":  # what is corrected is what is drawn
-        log_q = objective.handles()["log_q"].numpy()[1:]
+        log_q = objective.open().constants["log_q"].numpy()[1:]
         np.testing.assert_allclose(log_q - log_q[0], np.log(share / share[0]), atol=1e-5)
     if loss["loss"] in ("shared_negative_sampling", "negative_sampling"):
-        assert objective.shared == (loss["loss"] == "shared_negative_sampling")
+        assert isinstance(objective, SharedNegativeSampling) == (loss["loss"] == "shared_negative_sampling")
 
 
 @pytest.mark.parametrize("negatives", ["clicks", "impressions"])
@@ -180,23 +183,25 @@ def test_the_correction_is_of_what_feeds_the_queue(data_dir, negatives):
         shown = np.load(os.path.join(data_dir, "impressions.npy"))[:, 1]
         counts = np.bincount(shown, minlength=len(counts) + 1)[1:]
         assert set(objective.states) == {"queue", "impressions"}
-        rows = objective.impressions.next(objective.impressions.handles(), len(shown)).numpy()
+        rows = objective.impressions.open().next(len(shown)).numpy()
         np.testing.assert_array_equal(np.sort(rows[:, 0]), np.sort(shown))
         catalogue = read_catalogue(data_dir, schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir))
         np.testing.assert_array_equal(rows, catalogue.item_rows[rows[:, 0] - 1])  # with their features
-    log_q = objective.handles()["log_q"].numpy()[1:]
+    log_q = objective.open().corrections["log_q"].numpy()[1:]
     expected = .75 * np.log(np.maximum(counts, 1))
     np.testing.assert_allclose(log_q - log_q[0], expected - expected[0], atol=1e-5)
-    assert objective_of(data_dir, dict(negatives=negatives)).log_q is None
+    assert objective_of(data_dir, dict(negatives=negatives)).corrections is None
 
 
 def test_ipw_scores_all_items_where_they_are_few(data_dir, monkeypatch):
-    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=2.0), propensity=lambda: (None, {}))
-    assert isinstance(found._softmax, sampled_variants.FullSoftmax)
+    monkeypatch.setattr(propensity_fit, "fit", lambda *arguments: (None, {}))
+    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=2.0))
+    assert isinstance(found.softmax, FullSoftmax)
     assert found._cap == 2 * len(clicks_by_id(data_dir))
-    monkeypatch.setattr(build, "MAX_FULL_SOFTMAX", 20)
-    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=0.0), propensity=lambda: (None, {}))
-    assert isinstance(found._softmax, sampled_variants.SampledSoftmax) and found._cap == np.inf
+    for module in (full_softmax, ipw):
+        monkeypatch.setattr(module, "MAX_FULL_SOFTMAX", 20)
+    found = objective_of(data_dir, dict(loss="ipw", ipw_cap=0.0))
+    assert isinstance(found.softmax, SampledSoftmax) and found._cap == np.inf
     with pytest.raises(UserError, match="--loss=full_softmax scores every item.* 30 are more than 20: use sampled"):
         objective_of(data_dir, dict(loss="full_softmax"))
 
@@ -223,7 +228,7 @@ def test_flags_that_contradict_each_other_are_refused(data_dir, loss, model, mes
     (dict(num_negatives=-1), "--num_negatives=-1: must be ≥ 0")])
 def test_values_out_of_bounds_are_refused(loss, message):
     with pytest.raises(UserError, match=message):
-        LossConfig(**loss)
+        Config.of(**loss)
 
 
 def test_impressions_must_have_been_prepared(tmp_path):

@@ -5,12 +5,12 @@ What no figure of the loss shows: where a gradient is stopped, and where it must
 import numpy as np
 import pytest
 
-from clrec_tf.models.multi_clrec import AuxiliarySettings
+from clrec_tf.models.multi_clrec import MultiCLRecSettings
 from tests import tiny_multi
 from tests.tiny_multi import TEMPERATURE
 import tensorflow as tf
 
-WEIGHTS = dict(target_routing=0.5, target_vector=2.0, balance=3.0, selection=0.7)
+WEIGHTS = dict(routing_weight=0.5, vector_weight=2.0, balance_weight=3.0, selection_weight=0.7)
 
 
 def l2(vectors):
@@ -54,7 +54,7 @@ def of_row(model, queues, history, target, mode):
         selected = tf.math.log(tf.reduce_sum(weights * tf.exp(scores)))
         selected += tf.stop_gradient(tf.reduce_sum(chosen * scores) - selected)
     loss = log_z - selected
-    for name, logits in (("target_routing", target_logits), ("target_vector", scores), ("selection", weight_logits)):
+    for name, logits in (("routing_weight", target_logits), ("vector_weight", scores), ("selection_weight", weight_logits)):
         loss -= WEIGHTS[name] * tf.nn.log_softmax(logits)[intent]
     return loss, tf.concat([routing, tf.nn.softmax(target_logits)[None]], axis=0)
 
@@ -70,7 +70,7 @@ def formula(model, queues, batch, mode):
         routed.append(routing)
     shares = tf.reduce_mean(tf.concat(routed, axis=0), axis=0)
     balance = -tf.reduce_mean(tf.math.log(shares * model.num_intents))
-    return tf.add_n(losses) / weights.sum() + WEIGHTS["balance"] * balance
+    return tf.add_n(losses) / weights.sum() + WEIGHTS["balance_weight"] * balance
 
 
 def gradients_of(loss, variables, tape):
@@ -81,13 +81,13 @@ def gradients_of(loss, variables, tape):
 @pytest.mark.parametrize("item_rows", [10**6, 1])
 def test_gradient_of_the_whole_loss(mode, item_rows):
     """Over steps that move the model, so that items are routed otherwise when they leave the main queue."""
-    model, rng = tiny_multi.tiny_model(5, AuxiliarySettings(**WEIGHTS)), np.random.default_rng(5)
+    model, rng = tiny_multi.tiny_model(5, MultiCLRecSettings(**WEIGHTS)), np.random.default_rng(5)
     objective = tiny_multi.objective_of("raw", model, 7, item_rows, mode)
     queues, variables = tiny_multi.Loops(model, 7), model.trainable_variables
     for size in (7, 7, 1, 7):
         batch = tiny_multi.random_batch(rng, size)
         with tf.GradientTape() as tape:
-            loss = objective.loss(batch, objective.handles())
+            loss = objective.open().loss(batch)
         found = gradients_of(loss, variables, tape)
         with tf.GradientTape() as tape:
             wanted = formula(model, queues, batch, mode)

@@ -22,7 +22,7 @@ class Pushed:
 
     def _push(self, items, valid):
         twice = tf.repeat(tf.cast(items, tf.float32)[:, None], 2, axis=1)
-        return self.queue.push(self.queue.handles(), valid, self._route, item=items, twice=twice).slots
+        return self.queue.open().push(valid, self._route, item=items, twice=twice).slots
 
     def __call__(self, items, valid=None):
         items = tf.constant(items, tf.int64)
@@ -30,16 +30,16 @@ class Pushed:
 
     def main(self):
         """Items of the main queue, sorted."""
-        handles = self.queue.handles()["main"]
-        return sorted(self.queue.main.read(handles, "item").numpy()[:int(self.queue.main.fill(handles))])
+        main = self.queue.open().main
+        return sorted(main.read("item").numpy()[:int(main.fill())])
 
     def own(self, intent):
         """Items of an intent's queue, sorted; checks that both fields moved together."""
-        handles = self.queue.handles()
-        valid = self.queue.valid(handles).numpy()[intent]
+        opened = self.queue.open()
+        valid = opened.valid().numpy()[intent]
         rows = slice(intent * self.queue.capacity, (intent + 1) * self.queue.capacity)
-        items = self.queue.read(handles, "item").numpy()[rows][valid]
-        np.testing.assert_array_equal(self.queue.read(handles, "twice").numpy()[rows][valid], np.stack([items] * 2, 1))
+        items = opened.read("item").numpy()[rows][valid]
+        np.testing.assert_array_equal(opened.read("twice").numpy()[rows][valid], np.stack([items] * 2, 1))
         return sorted(items)
 
 
@@ -106,14 +106,14 @@ def test_rows_left_out_move_nothing():
 
 def test_fill_and_ages():
     queue = Pushed(4, 2, 2)
-    handles = queue.queue.handles()
-    np.testing.assert_array_equal(queue.queue.ages(handles), [0, 0, 0])
+    opened = queue.queue.open()
+    np.testing.assert_array_equal(opened.ages(), [0, 0, 0])
     for batch in ([1, 2], [3, 4], [5, 7], [9, 11]):
         queue(batch)
     # In the main queue 5, 7 of the push before the last; in queue 1 the items 1 and 3, in queue 0 2 and 4.
-    np.testing.assert_array_equal(queue.queue.fill(handles), [2, 2])
-    np.testing.assert_array_equal(queue.queue.ages(handles), [2, 4, 4])
-    assert bool(queue.queue.full(handles))
+    np.testing.assert_array_equal(opened.fill(), [2, 2])
+    np.testing.assert_array_equal(opened.ages(), [2, 4, 4])
+    assert bool(opened.full())
 
 
 def test_checkpoint_holds_everything(tmp_path):

@@ -2,12 +2,14 @@
 import numpy as np
 import pytest
 
+from clrec_tf.encoders.base import Clicks
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses.contrastive import weighted_mean
-from clrec_tf.models.multi_clrec import AuxiliarySettings
+from clrec_tf.models.multi_clrec import MultiCLRecSettings
+from clrec_tf.objectives.contrastive import build_variant
+from clrec_tf.objectives.full_softmax import FullSoftmax
+from clrec_tf.objectives.ipw import PropensityWeighted
 from clrec_tf.objectives.multi_queue_negatives import own_entry_once
-from clrec_tf.objectives.queue_variants import build_variant
-from clrec_tf.objectives import sampled_variants
 from clrec_tf.training.runtime import LocalRuntime
 from tests import tiny_multi
 from tests.tiny_multi import random_batch, tiny_model
@@ -19,7 +21,7 @@ GROUPED, COUNTED = 10**6, 1
 def step(objective, batch):
     """(loss, gradients by the model's variables) of one step."""
     with tf.GradientTape() as tape:
-        loss = objective.loss(batch, objective.handles())
+        loss = objective.open().loss(batch)
     variables = objective.model.trainable_variables
     return loss, [tf.convert_to_tensor(gradient) if gradient is not None else tf.zeros_like(variable)
                   for gradient, variable in zip(tape.gradient(loss, variables), variables)]
@@ -33,7 +35,7 @@ def test_loss_equals_loops(kind, item_rows, compiled):
     model, rng = tiny_model(), np.random.default_rng(0)
     objective, loops = tiny_multi.objective_of(kind, model, 8, item_rows), tiny_multi.Loops(model, 8)
     assert kind == "cached" or objective.by_counts == (item_rows == COUNTED)
-    function = lambda batch: objective.loss(batch, objective.handles())
+    function = lambda batch: objective.open().loss(batch)
     function = tf.function(function) if compiled else function
     for _ in range(12):
         batch = random_batch(rng, 5)
@@ -54,7 +56,7 @@ def test_grouped_and_counted_have_equal_gradients():
 
 def test_one_intent_equals_the_single_queue():
     """H = 1: both queues together are one queue of twice the capacity, and there is nothing to route or to select."""
-    model, rng = tiny_model(intents=1, settings=AuxiliarySettings()), np.random.default_rng(2)
+    model, rng = tiny_model(intents=1, settings=MultiCLRecSettings()), np.random.default_rng(2)
     multi = tiny_multi.objective_of("raw", model, 8)
     single = build_variant("raw", model, 16, False, LocalRuntime().local_variable)
     single.model = tiny_model(intents=1)
@@ -62,7 +64,7 @@ def test_one_intent_equals_the_single_queue():
         batch = random_batch(rng, 5)
         loss, gradients = step(multi, batch)
         with tf.GradientTape() as tape:
-            expected = weighted_mean(single.losses(batch, single.handles()), batch["weight"])
+            expected = weighted_mean(single.open().rows(batch), batch["weight"])
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
         found = tape.gradient(expected, single.model.trainable_variables)
         for gradient, other in zip(gradients, found):
@@ -110,18 +112,18 @@ def test_own_entry_once_by_central_differences():
 
 def test_auxiliary_losses_join_with_their_weights():
     """λ1·L1 + λ2·L2 + λ3·L3, rows of weight 0 and padding left out of all three."""
-    weights = dict(target_routing=0.5, target_vector=2.0, balance=3.0)
+    weights = dict(routing_weight=0.5, vector_weight=2.0, balance_weight=3.0)
     rng = np.random.default_rng(4)
     batch = random_batch(rng, 6)
     plain = tiny_multi.objective_of("raw", tiny_model(), 8)
-    with_all = tiny_multi.objective_of("raw", tiny_model(settings=AuxiliarySettings(**weights)), 8)
+    with_all = tiny_multi.objective_of("raw", tiny_model(settings=MultiCLRecSettings(**weights)), 8)
     difference = step(with_all, batch)[0] - step(plain, batch)[0]
     model, rows = plain.model, batch["weight"].numpy() > 0
     logits = model.user_encoder.route(model.item_encoder.categories(batch["target"])).numpy()
     intents = logits.argmax(axis=1)
     history = batch["history"]
     clicks = tf.reshape(model.history_vectors(tf.reshape(history, [-1, 2])), [6, tiny_multi.HISTORY, -1])
-    users = model.user_encoder(clicks, history[:, :, 0] > 0).vectors.numpy()
+    users = model.user_encoder(Clicks(None, clicks, history[:, :, 0] > 0)).vectors.numpy()
     targets = tiny_multi.unit(model.item_vectors(batch["target"]).numpy())
     scores = np.einsum("bhd,bd->bh", users, targets) / tiny_multi.TEMPERATURE
     of_rows = (0.5 * auxiliary.intent_cross_entropy(tf.constant(logits), tf.constant(intents))
@@ -136,7 +138,7 @@ def test_auxiliary_losses_join_with_their_weights():
 
 @pytest.mark.parametrize("balanced, counted", [("targets", [4, 4, 9]), ("unique", [1, 2, 4, 9])])
 def test_whose_routing_is_balanced(balanced, counted):
-    settings = AuxiliarySettings(0.0, 0.0, 1.0, balanced=balanced)
+    settings = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_items=balanced)
     batch = tiny_multi.make_batch([4, 4, 9, 7], [[1, 2, 0], [2, 4, 9], [1, 0, 0], [5, 6, 7]], [1, 1, 1, 0])
     found = (step(tiny_multi.objective_of("raw", tiny_model(settings=settings), 8), batch)[0]
              - step(tiny_multi.objective_of("raw", tiny_model(), 8), batch)[0])
@@ -150,11 +152,11 @@ def test_inverse_propensity_weighs_the_softmax_alone():
     """What the model adds to each row's loss is not multiplied by the row's weight."""
     batch, rows = random_batch(np.random.default_rng(5), 6), tiny_multi.rows_of(np.arange(tiny_multi.ITEMS + 1))
     found = {}
-    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", AuxiliarySettings())):
-        softmax = sampled_variants.FullSoftmax(tiny_model(settings=settings), rows)
-        weighted = sampled_variants.PropensityWeighted(
+    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", MultiCLRecSettings())):
+        softmax = FullSoftmax(tiny_model(settings=settings), rows)
+        weighted = PropensityWeighted(
             softmax, lambda batch, constants: tf.cast(batch["target"][:, 0], tf.float32) / 20, 9.0)
-        found[name] = weighted.losses(batch, weighted.handles()), softmax.losses(batch, softmax.handles())
+        found[name] = weighted.open().rows(batch), softmax.open().rows(batch)
     added = found["all"][1] - found["none"][1]
     np.testing.assert_allclose(found["all"][0] - found["none"][0], added, rtol=1e-4)
     assert np.std(added) > 0.1 and np.std(found["none"][0] / found["none"][1]) > 0.1
@@ -166,7 +168,7 @@ def test_vectors_come_by_falling_weight_even_where_weights_vanish():
     clicks = tf.reshape(model.history_vectors(tf.reshape(batch["history"], [-1, 2])), [20, tiny_multi.HISTORY, -1])
     mask = batch["history"][:, :, 0] > 0
     vectors, weights, numbers = model.user_intents(clicks, mask)
-    found = model.user_encoder(clicks, mask)
+    found = model.user_encoder(Clicks(None, clicks, mask))
     order = np.argsort(-found.logits.numpy(), axis=1, kind="stable")
     np.testing.assert_array_equal(numbers, order)
     np.testing.assert_array_equal(vectors, np.take_along_axis(found.vectors.numpy(), order[:, :, None], axis=1))
@@ -175,12 +177,12 @@ def test_vectors_come_by_falling_weight_even_where_weights_vanish():
 
 @pytest.mark.parametrize("kind", ["raw", "cached"])
 def test_an_empty_batch_moves_nothing(kind):
-    objective = tiny_multi.objective_of(kind, tiny_model(settings=AuxiliarySettings()), 8)
+    objective = tiny_multi.objective_of(kind, tiny_model(settings=MultiCLRecSettings()), 8)
     batch = tiny_multi.make_batch([3, 4], [[0, 0, 0]] * 2, [0.0, 0.0])
     loss, gradients = step(objective, batch)
     assert loss == 0 and all(np.isfinite(gradient).all() for gradient in gradients)
-    handles = objective.handles()["queue"]
-    assert int(objective.queue.main.fill(handles["main"])) == 0
+    opened = objective.queue.open()
+    assert int(opened.main.fill()) == 0
 
 
 def test_prefill_fills_all_queues():
@@ -188,12 +190,12 @@ def test_prefill_fills_all_queues():
     for kind in ("raw", "cached"):
         objective = tiny_multi.objective_of(kind, tiny_model(), 6)
         objective.prefill(random_batch(rng, 5) for _ in range(100))
-        assert bool(objective.queue.full(objective.handles()["queue"]))
-        health = objective.health(objective.handles())
+        assert bool(objective.queue.open().full())
+        health = objective.open().health()
         assert list(health) == list(objective.health_names)
         assert (health["queue_fill"], health["queue_intent_fill_min"]) == (6, 6)
-    queue, handles = objective.queue, objective.handles()["queue"]
-    for vectors in (queue.main.read(handles["main"], "vector"), queue.read(handles, "vector")):
+    opened = objective.queue.open()
+    for vectors in (opened.main.read("vector"), opened.read("vector")):
         np.testing.assert_allclose(tf.norm(vectors, axis=1), 1.0, rtol=1e-5)
 
 
@@ -203,9 +205,9 @@ def test_entries_of_each_by_hand():
     objective = tiny_multi.objective_of("cached", tiny_model(), 6)
     rng = np.random.default_rng(0)
     objective.prefill(random_batch(rng, 5) for _ in range(100))
-    handles = objective.handles()["queue"]
-    found = objective._entries_of_each(tf.constant([0, 0, 1, 2]), tf.constant(6, tf.int64), handles,
-                                       tf.constant([True, True, True, False]))
+    opened = objective.queue.open()
+    found = objective.open()._entries_of_each(tf.constant([0, 0, 1, 2]), tf.constant(6, tf.int64),
+                                              tf.constant([True, True, True, False]))
     np.testing.assert_allclose(found, 2.5 + 6 * np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]))
 
 
@@ -222,7 +224,7 @@ def test_balanced_gradient_has_the_raw_queues_expectation():
         @tf.function
         def gradient(batch):
             with tf.GradientTape() as tape:
-                loss = objective.loss(batch, objective.handles())
+                loss = objective.open().loss(batch)
             return tf.convert_to_tensor(tape.gradient(loss, table))
         return gradient
 

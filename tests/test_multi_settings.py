@@ -1,5 +1,4 @@
 """What data and settings give Multi-CLRec: categories, content, dwell times; which are refused; and the whole way."""
-import dataclasses
 import json
 import os
 import pathlib
@@ -11,12 +10,13 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf import command_line
-from clrec_tf.config import LossConfig
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
+from clrec_tf.config import plug_fields
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models import build
+from clrec_tf.settings.setting import choices_of
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests.prepared_data import prepare_text
@@ -27,6 +27,17 @@ from tests.test_multi_training import LONG_TRAINING
 
 ROOT = pathlib.Path(__file__).parents[1]
 GENRES = {item: ["", "a", "b|c", "c|d|a"][item % 4] for item in range(1, small_run.ITEMS + 1)}
+
+
+# Settings of one of the models alone.
+ONLY_OF = {
+    **dict.fromkeys(("use_features", "feature_projection", "content_hidden", "user_encoder", "attention_heads",
+                     "attention_hidden", "attention_values", "head_aggregation", "candidate_features", "similarity",
+                     "mask_same_user"), "clrec"),
+    **dict.fromkeys(("num_intents", "category_feature", "use_dwell", "residual", "st_mode", "st_max_ratio",
+                     "routing_weight", "vector_weight", "balance_weight", "selection_weight", "balance_items",
+                     "balance_hinge", "routing_confidence"), "multi_clrec"),
+}
 
 
 @pytest.fixture(scope="module", name="data_dir")
@@ -52,7 +63,7 @@ def config(data_dir, workdir="", model=None, **train_settings):
 
 def built(data_dir, **model):
     schema = schema_lib.load_schema(data_dir)
-    return build.build_model(config(data_dir, model=model).model, schema, build.load_content(data_dir, schema))
+    return build.build_model(config(data_dir, model=model), schema, build.load_content(data_dir, schema))
 
 
 def test_several_categories_or_none_and_content(rich, tmp_path):
@@ -117,11 +128,12 @@ def refused(settings, message, workdir):
     (dict(st_mode="literal", temperature=.02), {}, "--st_mode=literal with --temperature=0.02: .*use soft or capped"),
     (dict(queue="in_batch"), {}, "--queue=in_batch with --model=multi_clrec: .*use raw or cached"),
     (dict(mask_same_user=True), {}, "--mask_same_user=True belongs to --model=clrec, not to multi_clrec: leave it out"),
-    ({}, dict(debias_beta=.5), "--debias_beta=0.5 belongs to --model=clrec: .*leave it out"),
-    ({}, dict(negatives="impressions"), "--negatives=impressions belongs to --model=clrec: .*leave it out")])
+    ({}, dict(debias_beta=.5), "--debias_beta=0.5 belongs to --model=clrec, .*leave it out"),
+    ({}, dict(negatives="impressions"), "--negatives=impressions belongs to --model=clrec, .*leave it out")])
 def test_settings_that_it_cannot_use_are_refused(data_dir, tmp_path, model, loss, message):
-    settings = dataclasses.replace(config(data_dir, tmp_path / "run", model), loss=LossConfig(**loss))
-    refused(settings, message, tmp_path / "run")
+    with pytest.raises(UserError, match=message):
+        small_run.run(config(data_dir, tmp_path / "run", {**model, **loss}))
+    assert not os.path.exists(tmp_path / "run")
 
 
 def test_data_without_item_features_is_refused(tmp_path):
@@ -139,22 +151,19 @@ def test_queues_that_a_batch_does_not_enter_are_refused(size):
 
 def test_settings_of_the_other_model_are_refused(data_dir):
     """Every one whose help says that it belongs to one model, and those that it has for itself."""
-    helps = {field.name: field.metadata["help"] for field in dataclasses.fields(ModelConfig)}
-    own = {flag for flag, owner in build.ONLY_OF.items() if owner == "multi_clrec"}
-    assert {flag for flag, text in helps.items() if text.startswith("multi_clrec:")} == own
     other = {"clrec": "multi_clrec", "multi_clrec": "clrec"}
-    for field in dataclasses.fields(ModelConfig):
-        if field.name not in build.ONLY_OF:
+    for field in plug_fields().values():
+        if field.name not in ONLY_OF:
             continue
-        choices, default = field.metadata["choices"], field.default
+        choices, default = choices_of(field), field.default
         value = next(choice for choice in choices if choice != default) if choices else (
             not default if isinstance(default, bool) else "brand" if isinstance(default, str) else
             default / 2 if 0 < default <= 1 else default + 1)
-        owner = build.ONLY_OF[field.name]
-        settings = ModelConfig(model=other[owner], **{field.name: value})
+        owner = ONLY_OF[field.name]
+        settings = Config.of(model=other[owner], **{field.name: value})
         with pytest.raises(UserError, match=f"^--{field.name}={value} belongs to --model={owner}, not to "
                                             f"{other[owner]}: leave it out$"):
-            build.build_model(settings, schema_lib.load_schema(data_dir))
+            settings.refuse_unread()
 
 
 @pytest.mark.parametrize("values, message", [
@@ -164,7 +173,7 @@ def test_settings_of_the_other_model_are_refused(data_dir):
     (dict(balance_weight=-1.0), "--balance_weight=-1.0: must be ≥ 0")])
 def test_values_out_of_bounds_are_refused(values, message):
     with pytest.raises(UserError, match=message):
-        ModelConfig(**values)
+        Config.of(**values)
 
 
 @pytest.mark.parametrize("began, goes_on", [("clrec", "multi_clrec"), ("multi_clrec", "clrec")])
@@ -176,11 +185,11 @@ def test_a_run_keeps_its_model(data_dir, tmp_path, began, goes_on):
 
 
 def test_help_explains_the_settings():
-    text = " ".join(command_line._help(("model",), "").split())  # pylint: disable=protected-access
+    text = " ".join(command_line._help(("model", "loss"), "").split())  # pylint: disable=protected-access
     for name in ("--model (clrec|multi_clrec) [clrec]", "--num_intents [16] multi_clrec: intents H",
                  "--queue (auto|in_batch|raw|cached) [auto]", "each of the 1+H queues holds Q/2"):
         assert name in text
-    for flag in build.ONLY_OF:
+    for flag in ONLY_OF:
         assert f"--{flag} " in text
 
 

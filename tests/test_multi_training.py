@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import LossConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.models.encode import Encoder
@@ -103,7 +102,7 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     (tmp_path / "killed" / "metrics.jsonl").write_text("".join([*rows[:2], marked, *rows[3:17]]))
     before = values(tmp_path / "killed")
     assert queue_of(before, "intent_counts", 0).max() > 0 and queue_of(before, "intent_pushes", 0) == 10
-    killed = config(whole.paths.data_dir, tmp_path / "killed", dict(queue=whole.model.queue), time_dropout=0.2,
+    killed = config(whole.paths.data_dir, tmp_path / "killed", dict(queue=whole.objective.queue), time_dropout=0.2,
                     keep_checkpoints=100, steps_per_call=7)
     assert small_run.run(killed) == 0
     assert len(losses) > 50 and small_run.losses(tmp_path / "killed") == {**losses, 3: 123.0}
@@ -126,7 +125,7 @@ def test_queues_hold_each_click_once(whole, tmp_path):
     own, left = queue_of(found, "intent_item", 0).reshape(INTENTS, CAPACITY, 2), set(map(tuple, order[:-CAPACITY]))
     for items, count in zip(own, counts):
         assert set(map(tuple, items[:count].tolist())) <= left and not items[count:].any()
-    if whole.model.queue == "cached":
+    if whole.objective.queue == "cached":
         for name in ("main_vector", "intent_vector"):
             norms = np.linalg.norm(queue_of(found, name, 0), axis=1).reshape(-1, CAPACITY)
             fills = np.append(CAPACITY, counts)[-len(norms):]
@@ -212,7 +211,7 @@ CASES = {
 def test_learns(data_dir, tmp_path, case):
     model, loss = CASES[case]
     settings = config(data_dir, tmp_path, model, epochs=1, steps_per_call=28, checkpoint_every_steps=1000)
-    assert small_run.run(dataclasses.replace(settings, loss=LossConfig(**loss))) == 0
+    assert small_run.run(settings.but(**loss)) == 0
     assert_falling(small_run.losses(tmp_path))
     with_queues = "queue_fill" in (tmp_path / "metrics.jsonl").read_text()
     assert with_queues == (not loss)

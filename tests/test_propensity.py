@@ -1,5 +1,4 @@
 """The first stage of inverse propensity weighting: tables by pencil, a planted q found again, what is reported."""
-import dataclasses
 import logging
 
 import numpy as np
@@ -7,15 +6,17 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.config import LossConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.exposures import read_exposures
+from clrec_tf.data.item_rows import read_items
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.objectives import build
+from clrec_tf.objectives.base import ObjectiveInputs
 from clrec_tf.objectives import propensity_fit
 from clrec_tf.objectives import propensity_models as models
 from tests.naive_queue import make_batch
@@ -38,14 +39,23 @@ def data_dir(tmp_path_factory):
                         multi_feature_columns=("tags",), feature_columns=("category",))
 
 
+def fit(config, schema, manifest, batches, plan):
+    data_dir = config.paths.data_dir
+    inputs = ObjectiveInputs(
+        config, None, None, lambda width: read_items(data_dir, schema, manifest, width),
+        lambda flag: read_exposures(data_dir, manifest, flag), schema=schema, batches=lambda: batches,
+        epoch_steps=plan.steps(0))
+    return propensity_fit.fit(inputs, config.objective, config.objective.cap(schema.num_items))
+
+
 def fitted(data_dir, epochs=1, **settings):
     """q̂ of a batch, on the data and by the settings of the loss."""
-    config = Config(Paths(data_dir=data_dir), loss=LossConfig(loss="ipw", **settings),
-                    train=TrainConfig(batch_size=2, target_mode="sliding", epochs=epochs))
+    config = Config(Paths(data_dir=data_dir),
+                    train=TrainConfig(batch_size=2, target_mode="sliding", epochs=epochs)).but(loss="ipw", **settings)
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     plan = EpochPlan(manifest.shards["train"], 2, 8, "sliding", 0)
     batches = training_dataset(data_dir, schema, manifest, plan, Assignments(plan, epochs).remaining(), 4)
-    of_batch, constants = propensity_fit.fit(config, schema, manifest, batches)
+    of_batch, constants = fit(config, schema, manifest, batches, plan)
     return lambda batch: of_batch(batch, constants)
 
 
@@ -235,8 +245,8 @@ def test_refusals_of_sizes_and_of_data_without_features_or_impressions(data_dir,
 def test_sequences_of_one_click_are_no_examples(tmp_path):
     single = prepare_text(tmp_path, "user_id,item_id,timestamp\na,p,1\nb,q,2\n", min_train_length=1)
     schema, manifest = schema_lib.load_schema(single), schema_lib.load_manifest(single)
-    config = dataclasses.replace(Config(Paths(data_dir=single)), loss=LossConfig(loss="ipw", propensity_data="clicks"))
+    config = Config(Paths(data_dir=single)).but(loss="ipw", propensity_data="clicks")
     plan = EpochPlan(manifest.shards["train"], 2, 8, "last", 0)
     with pytest.raises(UserError, match="sequences of two clicks or more"):
-        propensity_fit.fit(config, schema, manifest, training_dataset(single, schema, manifest, plan,
-                                                                         Assignments(plan, 1).remaining(), 4))
+        fit(config, schema, manifest, training_dataset(single, schema, manifest, plan,
+                                                       Assignments(plan, 1).remaining(), 4), plan)

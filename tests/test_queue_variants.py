@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from clrec_tf import config
+from clrec_tf.config import Config
 from clrec_tf.data.schema import Feature
 from clrec_tf.errors import UserError
 from clrec_tf.losses.contrastive import contrastive_loss
 from clrec_tf.losses.contrastive import weighted_mean
-from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.training.runtime import LocalRuntime
 from tests.naive_queue import DIM, ITEMS, TEMPERATURE, NaiveQueue, make_batch, random_batch, tiny_model
 import tensorflow as tf
@@ -23,7 +23,7 @@ def make_variant(kind, model, capacity, mask_same_user=False, balanced=True):
 
 
 def losses_of(variant, batch):
-    return contrastive_loss(*variant.logits(batch, variant.handles()))
+    return contrastive_loss(*variant.open().logits(batch))
 
 
 def step(variant, batch):
@@ -35,8 +35,8 @@ def step(variant, batch):
 
 def queued(variant):
     """Item ids of the valid entries, in slot order."""
-    handles = variant.queue.handles()
-    return variant.queue.read(handles, "item").numpy()[:int(variant.queue.fill(handles)), 0].tolist()
+    opened = variant.queue.open()
+    return opened.read("item").numpy()[:int(opened.fill()), 0].tolist()
 
 
 def test_balanced_gradient_has_the_raw_queues_expectation():
@@ -118,7 +118,7 @@ def test_each_click_is_in_as_many_denominators_as_batches_fit(kind, capacity, ap
     for number in range(6):
         # Twelve items in three batches, over and over: a click is told from the same item's click three steps on.
         targets = [(4 * number + row) % ITEMS + 1 for row in range(4)]
-        _, *blocks = variant.logits(make_batch(targets), variant.handles())
+        _, *blocks = variant.open().logits(make_batch(targets))
         candidates = tf.concat(blocks, axis=1)
         # All users look along item 1, so a logit is the cosine of its item's angle to it.
         present = candidates[0][candidates[0] > -1e8].numpy().astype(float) * TEMPERATURE
@@ -166,7 +166,7 @@ def test_a_vector_that_is_not_finite_does_not_enter_the_cached_queue():
     table = model.item_encoder.ids.table
     healthy = table.numpy()
     table.scatter_nd_update([[3]], [[math.nan] * DIM])
-    variant.logits(make_batch([2, 3, 4]), variant.handles())
+    variant.open().logits(make_batch([2, 3, 4]))
     assert queued(variant) == [2, 4]
     assert np.isfinite(variant.queue.local_variables["vector"]).all()
     table.assign(healthy)
@@ -219,12 +219,12 @@ def test_features_stay_with_their_items(kind):
 
 def test_health():
     variant = make_variant("cached", tiny_model(), 6)
-    assert {name: float(value) for name, value in variant.health(variant.handles()).items()} == {
+    assert {name: float(value) for name, value in variant.open().health().items()} == {
         "queue_fill": 0, "queue_duplicate_rate": 0}
-    variant.logits(make_batch([2, 2, 3, 2]), variant.handles())
-    assert {name: float(value) for name, value in variant.health(variant.handles()).items()} == {
+    variant.open().logits(make_batch([2, 2, 3, 2]))
+    assert {name: float(value) for name, value in variant.open().health().items()} == {
         "queue_fill": 4, "queue_duplicate_rate": .5}
-    assert make_variant("in_batch", tiny_model(), 6).health({}) == {}
+    assert make_variant("in_batch", tiny_model(), 6).open().health() == {}
 
 
 @pytest.mark.parametrize("kind,mask_same_user", [("in_batch", False), ("raw", False), ("cached", False), ("raw", True)])
@@ -242,6 +242,6 @@ def test_compiled_equals_eager_with_one_trace(kind, mask_same_user):
 
 def test_a_queue_smaller_than_the_batch_is_refused():
     with pytest.raises(UserError, match="--queue_size=3 .*--batch_size=4"):
-        config.Config(model=config.ModelConfig(queue_size=3), train=config.TrainConfig(batch_size=4))
+        Config.of(queue_size=3, batch_size=4)
     for settings in (dict(queue_size=4), dict(queue_size=3, queue="in_batch")):
-        config.Config(model=config.ModelConfig(**settings), train=config.TrainConfig(batch_size=4))
+        Config.of(**settings, batch_size=4)

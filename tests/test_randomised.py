@@ -187,11 +187,11 @@ def exposures():
 
 
 def test_weights_are_of_the_examples_own_user_and_clipped_relative_to_uniform():
-    config = config_lib.Config(loss=config_lib.LossConfig(ipw_cap=0.0))
+    config = config_lib.Config().but(ipw_cap=0.0)
     # 1/q̂ = 2, 8, 8: (18)²/(4 + 64 + 64)/3.
     assert compared_losses.weight_report(config, exposures())["ipw"] == pytest.approx(
         dict(effective_share=324 / 132 / 3, clipped_share=0))
-    config = config_lib.Config(loss=config_lib.LossConfig(ipw_cap=1.0))  # 1/q̂ ≤ 3: weights 2, 3, 3
+    config = config_lib.Config().but(ipw_cap=1.0)  # 1/q̂ ≤ 3: weights 2, 3, 3
     assert compared_losses.weight_report(config, exposures())["ipw"] == pytest.approx(
         dict(effective_share=64 / 22 / 3, clipped_share=2 / 3))
     # Popularity of all rated pairs, with one added to each item: 4/8, 2/8, 2/8; 1/q̂ = 2, 4, 4 of which 3 is left.
@@ -202,8 +202,7 @@ def test_weights_are_of_the_examples_own_user_and_clipped_relative_to_uniform():
 def test_weighted_loss_multiplies_the_full_softmax(tmp_path):
     clicks = rating_training.clicks_of(read_ratings(settings(tmp_path, "5 5 0\n4 4 5\n", "0 0 4\n0 0 0\n")), 4.0)
     data = read_ratings(settings(tmp_path, "5 5 0\n4 4 5\n", "0 0 4\n0 0 0\n"))
-    config = config_lib.Config(model=config_lib.ModelConfig(embedding_dim=4, queue="raw", queue_size=8),
-                               train=config_lib.TrainConfig(batch_size=6), loss=config_lib.LossConfig(ipw_cap=0.0))
+    config = config_lib.Config(train=config_lib.TrainConfig(batch_size=6)).but(ipw_cap=0.0, embedding_dim=4, queue="raw", queue_size=8)
     model = rating_training.Training(config, data, clicks, "mle", 0, 1).model
     table = np.array([[0, .5, .25, .25], [0, .125, .125, .75]], np.float32)
     examples = rating_training.make_examples(clicks, clicks.longest())
@@ -213,7 +212,7 @@ def test_weighted_loss_multiplies_the_full_softmax(tmp_path):
     losses = {}
     for name in ("mle", "ipw", "ipw_popularity"):
         objective = compared_losses.build(name, config, known, model, 0, local)
-        losses[name] = objective.losses(batch, objective.handles()).numpy()[:5]
+        losses[name] = objective.open().rows(batch).numpy()[:5]
     users, targets = batch["user_id"].numpy()[:5], batch["target"].numpy()[:5, 0]
     popularity = np.array([0, 3, 3, 2]) / 8  # pairs rated 2, 2, 1 and one added to each
     for name, q in (("ipw", table[users, targets]), ("ipw_popularity", popularity[targets])):
@@ -222,20 +221,19 @@ def test_weighted_loss_multiplies_the_full_softmax(tmp_path):
 
 def test_queues_hold_as_many_as_are_sampled_and_know_what_feeds_them(tmp_path):
     data = read_ratings(settings(tmp_path, "5 5 0\n4 4 5\n", "0 0 4\n0 0 0\n"))
-    config = config_lib.Config(model=config_lib.ModelConfig(embedding_dim=4, queue="raw", queue_size=8),
-                               train=config_lib.TrainConfig(batch_size=6))
+    config = config_lib.Config(train=config_lib.TrainConfig(batch_size=6)).but(embedding_dim=4, queue="raw", queue_size=8)
     clicks = rating_training.clicks_of(data, 4.0)
     model = rating_training.Training(config, data, clicks, "mle", 0, 1).model
     local = lambda make, shape, dtype: tf.Variable(make(0), trainable=False)
     build = lambda name: compared_losses.build(name, config, exposures(), model, 0, local)
     assert build("clrec").queue.capacity == build("sampled_softmax").num_negatives == 8
-    assert build("clrec").log_q is None and build("clrec").impressions is None
+    assert build("clrec").corrections is None and build("clrec").impressions is None
     # Clicks 1, 2 and (as if once) 0 of the items: log 1, log 2, log 1 and a constant.
     for name, beta in (("clrec_beta_.75", 0.75), ("clrec_beta_.5", 0.5)):
         steps = (1 - beta) * math.log(2) * np.array([1, -1])
-        np.testing.assert_allclose(np.diff(build(name).handles()["log_q"][1:]), steps, rtol=1e-5)
+        np.testing.assert_allclose(np.diff(build(name).open().corrections["log_q"][1:]), steps, rtol=1e-5)
     stream = build("clrec_impressions").impressions
-    shown = stream.next(stream.handles(), 5).numpy()[:, 0]
+    shown = stream.open().next(5).numpy()[:, 0]
     assert sorted(shown.tolist()) == [1, 1, 1, 2, 3]  # every pair rated, once
 
 
@@ -325,8 +323,7 @@ def planted(folder):
         randomised=dataclasses.replace(
             settings(folder, *texts, propensity_matrix="\n".join([" ".join(["0.4"] * 12)] * 40)),
             randomised_seeds=1, epochs_tried=()),
-        model=config_lib.ModelConfig(embedding_dim=8, attention_hidden=8, queue="raw", queue_size=64),
-        train=config_lib.TrainConfig(batch_size=32, epochs=20, learning_rate=1e-2))
+        train=config_lib.TrainConfig(batch_size=32, epochs=20, learning_rate=1e-2)).but(embedding_dim=8, attention_hidden=8, queue="raw", queue_size=64)
 
 
 @pytest.mark.slow

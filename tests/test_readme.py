@@ -10,10 +10,11 @@ import shlex
 import pytest
 
 from clrec_tf.command_line import ALIASES
-from clrec_tf import config
+from clrec_tf.command_line import all_sections
+from clrec_tf.settings.setting import choices_of
 
 ROOT = pathlib.Path(__file__).parents[1]
-FIELDS = {ALIASES.get(f.name, f.name): (key, f) for key, section in config.SECTIONS.items()
+FIELDS = {ALIASES.get(f.name, f.name): (key.partition(":")[0], f) for key, section in all_sections().items()
           for f in dataclasses.fields(section)}
 FLAGS = set(FIELDS)
 SWITCHES = {f"no{name}" for name, (_, field) in FIELDS.items() if isinstance(field.default, bool)}
@@ -66,7 +67,7 @@ def test_every_command_of_a_page_takes_its_flags(path):
                 continue
             key, field = FIELDS[name]
             assert key in uses or f"{key}.{field.name}" in uses, f"{module} does not read {word}"
-            assert not field.metadata["choices"] or value in field.metadata["choices"], word
+            assert not choices_of(field) or value in choices_of(field), word
             assert not isinstance(field.default, (int, float)) or isinstance(field.default, bool) or float(value) >= 0, word
 
 
@@ -112,7 +113,7 @@ def test_every_loss_and_queue_has_a_row():
     tables = "\n".join(line for path in ("training", "method") for line in TEXTS[ROOT / "docs" / f"{path}.md"].splitlines()
                        if line.startswith("|"))
     for flag in ("loss", "queue"):
-        for choice in FIELDS[flag][1].metadata["choices"]:
+        for choice in choices_of(FIELDS[flag][1]):
             assert choice == "auto" or re.search(rf"`(--{flag}=)?{choice}[` ]", tables), choice
 
 

@@ -169,7 +169,7 @@ def sampler(weights, seed=0, worker=0):
 
 
 def drawn(one, shape=(40,)):
-    return one.sample(one.handles(), shape).numpy()
+    return one.open().sample(shape).numpy()
 
 
 def assert_frequencies(counts, shares):
@@ -222,9 +222,9 @@ def test_a_compiled_loop_draws_what_single_calls_draw():
 
     @tf.function
     def loop(steps):
-        handles, rows = one.handles(), tf.TensorArray(tf.int64, steps)
+        opened, rows = one.open(), tf.TensorArray(tf.int64, steps)
         for step in tf.range(steps):
-            rows = rows.write(step, one.sample(handles, [6]))
+            rows = rows.write(step, opened.sample([6]))
         return rows.stack()
 
     found = np.concatenate([loop(tf.constant(3)), loop(tf.constant(2))])

@@ -6,7 +6,12 @@ import pytest
 
 from clrec_tf.losses.contrastive import weighted_mean
 from clrec_tf.objectives.alias_sampler import AliasSampler
-from clrec_tf.objectives import sampled_variants
+from clrec_tf.objectives.full_softmax import FullSoftmax
+from clrec_tf.objectives.ipw import PropensityWeighted
+from clrec_tf.objectives.negative_sampling import NegativeSampling
+from clrec_tf.objectives.negative_sampling import SharedNegativeSampling
+from clrec_tf.objectives.sampled_softmax import SampledSoftmax
+from clrec_tf.objectives.sampled_softmax import TfDefaultSampledSoftmax
 from tests.loops import central_differences
 from tests.loops import local_variable
 from tests.loops import LOG_Q
@@ -33,7 +38,7 @@ def alias_sampler(seed=4):
 def twin_draws(shape):
     """Ids that a new sampler's first call draws."""
     twin = alias_sampler()
-    return (1 + twin.sample(twin.handles(), shape)).numpy()
+    return (1 + twin.open().sample(shape)).numpy()
 
 
 def softplus(value):
@@ -78,20 +83,21 @@ PROPENSITY = np.append(0.0, SHARE[::-1])
 
 def case(name, model):
     """(objective, its loss in loops of (towers, batch))."""
-    sampled = lambda: sampled_variants.SampledSoftmax(
+    sampled = lambda: SampledSoftmax(
         model, ROWS, alias_sampler(), NEGATIVES, tf.constant(LOG_Q, tf.float32))
     if name == "full_softmax":
-        return sampled_variants.FullSoftmax(model, ROWS), full_softmax
+        return FullSoftmax(model, ROWS), full_softmax
     if name == "sampled_softmax":
         return sampled(), lambda towers, batch: sampled_softmax(towers, batch, twin_draws([NEGATIVES]))
     if name == "ipw":
         propensity = lambda batch, constants: tf.gather(tf.constant(PROPENSITY, tf.float32), batch["target"][:, 0])
         cap = 1 / np.sort(PROPENSITY)[5]
-        return (sampled_variants.PropensityWeighted(sampled(), propensity, cap),
+        return (PropensityWeighted(sampled(), propensity, cap),
                 lambda towers, batch: inverse_propensity(towers, batch, PROPENSITY, cap, twin_draws([NEGATIVES])))
     shared, count = name == "shared_negative_sampling", 1 if name == "bce" else NEGATIVES
     ids = np.tile(twin_draws([NEGATIVES]), (5, 1)) if shared else twin_draws([5 * count]).reshape(5, count)
-    return (sampled_variants.NegativeSampling(model, ROWS, alias_sampler(), count, shared),
+    kind = SharedNegativeSampling if shared else NegativeSampling
+    return (kind(model, ROWS, alias_sampler(), count),
             lambda towers, batch: negative_sampling(towers, batch, ids))
 
 
@@ -110,7 +116,7 @@ def test_losses_and_gradients_equal_loops_over_the_negatives_drawn(name, seed):
     [expected] = central_differences(lambda ids: naive(Towers([ids]), batch), [now])
     np.testing.assert_allclose(gradient, expected, atol=2e-5)
     assert np.abs(expected).max() > .05
-    assert objective.health(objective.handles()) == {}
+    assert objective.open().health() == {}
     assert set(objective.states) == (set() if name == "full_softmax" else {"sampler"})
 
 
@@ -125,7 +131,7 @@ def test_rows_have_negatives_of_their_own_unless_shared():
     batch = make_batch([2, 2, 2, 2, 2])
     for name, distinct in (("negative_sampling", 5), ("shared_negative_sampling", 1)):
         objective, _ = case(name, tiny_model())
-        assert len(set(np.round(objective.losses(batch, objective.handles()).numpy(), 5))) == distinct
+        assert len(set(np.round(objective.open().rows(batch).numpy(), 5))) == distinct
 
 
 @pytest.mark.parametrize("negatives,drawn_items", [(6, 6), (50, ITEMS)])  # never more than there are
@@ -138,10 +144,10 @@ def test_tf_default_is_tensorflows_own_loss(monkeypatch, negatives, drawn_items)
 
     monkeypatch.setattr(tf.random, "log_uniform_candidate_sampler", recorded)
     model, batch = tiny_model(), batch_with_padding()
-    objective = sampled_variants.TfDefaultSampledSoftmax(model, ROWS, None, negatives)
+    objective = TfDefaultSampledSoftmax(model, ROWS, None, negatives)
     table = model.item_encoder.ids.table
     with tf.GradientTape(persistent=True) as tape:
-        losses = objective.losses(batch, objective.handles())
+        losses = objective.open().rows(batch)
         loss = weighted_mean(losses, batch["weight"])
     gradient = tf.convert_to_tensor(tape.gradient(loss, table))
     (arguments, values), kept = drawn[0], batch["weight"].numpy() > 0
@@ -165,8 +171,8 @@ def test_tf_default_is_tensorflows_own_loss(monkeypatch, negatives, drawn_items)
 def test_weights_without_bound_leave_padding_alone():
     """q̂ of a row that does not count may be 0, which without a cap is an infinite weight."""
     model, batch = tiny_model(), batch_with_padding()
-    softmax = sampled_variants.FullSoftmax(model, ROWS)
-    weighted = sampled_variants.PropensityWeighted(
+    softmax = FullSoftmax(model, ROWS)
+    weighted = PropensityWeighted(
         softmax, lambda batch, constants: tf.gather(tf.constant(PROPENSITY, tf.float32), batch["target"][:, 0]), math.inf)
     loss, [gradient] = step(weighted, batch, [model.item_encoder.ids.table])
     assert np.isfinite(loss) and np.isfinite(gradient).all() and np.abs(gradient).max() > .01

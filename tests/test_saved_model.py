@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.models.build import build_model
 from clrec_tf.models.encode import Encoder
@@ -147,7 +147,7 @@ def test_a_history_without_known_items_is_the_zero_vector_and_retrieves_the_most
 
 def test_an_empty_history_is_zero_even_where_the_encoder_has_biases():
     world = exported.world("int")
-    model = build_model(ModelConfig(embedding_dim=8, max_history=exported.HISTORY, head_aggregation="mean_mlp"),
+    model = build_model(Config.of(embedding_dim=8, max_history=exported.HISTORY, head_aggregation="mean_mlp"),
                         world.schema)
     for variable in model.user_encoder.variables:
         variable.assign(variable + 0.1)

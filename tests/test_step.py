@@ -3,15 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.encoders.embeddings import lookup
 from clrec_tf.losses import contrastive
 from clrec_tf.models.build import build_model
-from clrec_tf.models.clrec import Encoded
-from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.models.two_tower import Encoded
+from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
@@ -60,7 +60,7 @@ class Trainer:
     def differentiated(self, batch):
         """(loss, gradient) of one batch outside of the step."""
         with tf.GradientTape() as tape:
-            losses = contrastive.contrastive_loss(*self.variant.logits(batch, self.variant.handles()))
+            losses = contrastive.contrastive_loss(*self.variant.open().logits(batch))
             loss = contrastive.weighted_mean(losses, batch["weight"])
         return loss.numpy(), tf.convert_to_tensor(tape.gradient(loss, self.table)).numpy()
 
@@ -110,8 +110,8 @@ def test_rows_count_by_their_weights():
 def test_no_row_repeats_in_a_gradient_that_reaches_the_optimizer(kind, user_encoder, position):
     features = (Feature("tags", 5, 2, 4), Feature("brand", 4, 1, 3))
     schema = Schema(20, 21, features, 0, "int", True, 0, 0, {}, {})
-    config = ModelConfig(embedding_dim=4, max_history=3, attention_heads=2, user_encoder=user_encoder,
-                         position=position)
+    heads = dict(attention_heads=2) if user_encoder == "multi_att" else {}
+    config = Config.of(embedding_dim=4, max_history=3, user_encoder=user_encoder, position=position, **heads)
     model = build_model(config, schema)
     variant = build_variant(kind, model, 8, False, LocalRuntime().local_variable)
     optimizer = build_optimizer(TrainConfig(), 10)
@@ -148,7 +148,7 @@ def test_rows_of_a_table_that_is_looked_up_twice_are_summed():
     # The query tower also reads the table's first rows on its own, by ids that the items have too.
     again = lambda: tf.reduce_mean(lookup(table, tf.constant([2, 7, 2])), axis=0)
     model.user_vectors = lambda *arguments: once(*arguments) + again()
-    model.encode = lambda batch, queued=None: encode_through_user_vectors(model, batch)
+    model.encode = lambda batch, queued=None, training=False: encode_through_user_vectors(model, batch)
     before = table.numpy()
     _, gradient = trainer.differentiated(good_batch())
     trainer.run(good_batch())
@@ -171,7 +171,7 @@ def test_a_step_with_logits_too_large_for_exponentials(temperature, similarity):
     trainer.table.assign(trainer.table * (1 if similarity == "cosine" else 3))
     batch, before = good_batch(), trainer.table.numpy()
     loss, gradient = trainer.differentiated(batch)
-    largest = max(float(tf.reduce_max(block)) for block in trainer.variant.logits(batch, {}))
+    largest = max(float(tf.reduce_max(block)) for block in trainer.variant.open().logits(batch))
     result = trainer.run(batch)
     assert largest > 88.8 and result["trained"] == 1  # e^88.8 is infinite in float32
     np.testing.assert_allclose(result["loss"], loss, rtol=1e-5)

@@ -60,9 +60,9 @@ def test_a_loss_sees_full_queues_of_which_the_main_one_has_this_steps_items(case
     trainer = case.trainer(SIMULATION, probe, case.queue, 0, 10)
     trainer.train()
     queue = trainer._queue  # pylint: disable=protected-access
-    handles = queue.handles()
+    opened = queue.open()
     # The last clicks are in the main queue, and whatever an intent's queue has came before all of them.
-    in_main, in_own = queue.main.read(handles["main"], "entered").numpy(), queue.read(handles, "entered").numpy()
+    in_main, in_own = opened.main.read("entered").numpy(), opened.read("entered").numpy()
     assert sorted(set(in_main)) == list(range(45, 50)) and in_own.max() == 44
 
 

@@ -6,7 +6,6 @@ import pytest
 from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import ExportConfig
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.config import TrainConfig
@@ -25,10 +24,9 @@ def whole_chain(tmp_path, items, filter_seen=True):
     config = Config(
         paths=Paths(data_dir=str(tmp_path / "data"), workdir=str(tmp_path / "run")),
         prepare=PrepareConfig(input=str(tmp_path / "log.csv")),
-        model=ModelConfig(embedding_dim=8, attention_heads=2, max_history=6, queue_size=32),
         train=TrainConfig(stages=("prepare", "train", "evaluate", "export", "show"), batch_size=16, epochs=5,
                           target_mode="sliding", learning_rate=0.02),
-        evaluate=EvaluateConfig(filter_seen=filter_seen), export=ExportConfig(recall_k=3))
+        evaluate=EvaluateConfig(filter_seen=filter_seen), export=ExportConfig(recall_k=3)).but(embedding_dim=8, attention_heads=2, max_history=6, queue_size=32)
     assert train.run_stages(config) == 0
     return json.loads((tmp_path / "run" / "metrics.json").read_text())
 

@@ -4,16 +4,19 @@ import collections
 import numpy as np
 
 from clrec_tf.data.schema import Feature
+from clrec_tf.encoders.base import Clicks
+from clrec_tf.encoders.base import Sizes
 from clrec_tf.encoders.intent_items import IntentItemEncoder
-from clrec_tf.encoders.intent_user import IntentUserEncoder
-from clrec_tf.models.multi_clrec import AuxiliarySettings
+from clrec_tf.encoders.intents import IntentSettings
+from clrec_tf.encoders.intents import IntentUserEncoder
 from clrec_tf.models.multi_clrec import MultiCLRec
-from clrec_tf.objectives.multi_queue_negatives import build_multi_queue
+from clrec_tf.models.multi_clrec import MultiCLRecSettings
+from clrec_tf.objectives.multi_queue import build_multi_queue
 from clrec_tf.training.runtime import LocalRuntime
 import tensorflow as tf
 
 ITEMS, CATEGORIES, DIM, HISTORY, TEMPERATURE = 12, 5, 4, 3, 0.4
-NO_AUXILIARY = AuxiliarySettings(0.0, 0.0, 0.0)
+NO_AUXILIARY = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_weight=0.0)
 CATEGORY = np.append(0, np.arange(ITEMS) % CATEGORIES + 1)  # of each item
 
 
@@ -22,7 +25,7 @@ def tiny_model(intents=3, settings=NO_AUXILIARY, seed=3):
     tf.keras.utils.set_random_seed(seed)
     features = (Feature("category", CATEGORIES + 1, 1, CATEGORIES),)
     items = IntentItemEncoder(ITEMS + 1, DIM, features, "category", seed=seed)
-    users = IntentUserEncoder(DIM, intents, HISTORY, TEMPERATURE, "backward", (), False, False, seed + 50)
+    users = IntentUserEncoder(IntentSettings(num_intents=intents), Sizes(DIM, HISTORY, TEMPERATURE, seed=seed + 50))
     return MultiCLRec(items, users, TEMPERATURE, settings)
 
 
@@ -82,7 +85,7 @@ class Loops:
         self.enqueue(batch)
         history, mask = batch["history"], batch["history"][:, :, 0] > 0
         clicks = tf.reshape(self.model.history_vectors(tf.reshape(history, [-1, 2])), [-1, HISTORY, 2 * DIM])
-        found = self.model.user_encoder(clicks, mask)
+        found = self.model.user_encoder(Clicks(None, clicks, mask))
         targets, weights, losses = batch["target"].numpy()[:, 0], batch["weight"].numpy(), []
         for row, (target, intent) in enumerate(zip(targets, self.intents(targets))):
             candidates = self.vectors([*self.main, *self.own[intent]])

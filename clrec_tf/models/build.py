@@ -1,34 +1,47 @@
 """A model from the facts of the data and the settings; the one place where both meet."""
+import dataclasses
 import os
+from typing import Optional
 
-from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.config import ModelConfig
 from clrec_tf.data import schema as schema_lib
-from clrec_tf.encoders.attention_user import AttentionUserEncoder
-from clrec_tf.encoders.attention_user import MeanUserEncoder
+from clrec_tf.encoders.base import Sizes
+from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.clicks import BOUNDARIES
-from clrec_tf.encoders.clicks import ClickEncoder
-from clrec_tf.encoders.intent_items import IntentItemEncoder
-from clrec_tf.encoders.intent_user import IntentUserEncoder
-from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.models.clrec import CLRec
-from clrec_tf.models.multi_clrec import AuxiliarySettings
-from clrec_tf.models.multi_clrec import MultiCLRec
+from clrec_tf.models.two_tower import TwoTower
+from clrec_tf.settings.model import ModelConfig
+from clrec_tf.settings.setting import Section
 
-# Settings that one of the models alone reads.
-ONLY_OF = {
-    **dict.fromkeys(("use_features", "feature_projection", "content_hidden", "user_encoder", "attention_heads",
-                     "attention_hidden", "attention_values", "head_aggregation", "candidate_features", "similarity",
-                     "mask_same_user"), "clrec"),
-    **dict.fromkeys(("num_intents", "category_feature", "use_dwell", "residual", "st_mode", "st_max_ratio",
-                     "routing_weight", "vector_weight", "balance_weight", "selection_weight", "balance_items",
-                     "balance_hinge", "routing_confidence"), "multi_clrec"),
-}
+ENCODER_SEED = 1000  # added to the seed: initial values of the users' part are not those of the items'
+
+
+@dataclasses.dataclass(frozen=True)
+class TowerInputs:
+    """What a `TwoTower` is made from.
+
+    Attributes:
+      settings: its `Settings`.
+      encoder, encoder_settings: class of the user encoder, and its `Settings`.
+      sizes: of the encoders; its seed is the user encoder's.
+      seed: of the item encoder.
+      feature_widths: --feature_dims, or None.
+      content: [item_rows, width] float32 of dense item vectors, or None.
+    """
+    settings: Section
+    encoder: type[UserEncoder]
+    encoder_settings: Section
+    sizes: Sizes
+    seed: int
+    feature_widths: Optional[list]
+    content: Optional[np.ndarray]
+
+    def user_encoder(self) -> UserEncoder:
+        """A new one."""
+        return self.encoder(self.encoder_settings, self.sizes)
 
 
 def time_boundaries(config: ModelConfig, schema: schema_lib.Schema) -> tuple[int, ...]:
@@ -69,70 +82,26 @@ def load_content(data_dir: str, schema: schema_lib.Schema):
     return content
 
 
-def build_model(config: ModelConfig, schema: schema_lib.Schema, content=None, seed: int = 0) -> CLRec:
+def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) -> TwoTower:
     """A freshly initialised model.
 
     Args:
-      config: model settings.
+      config: a `config.Config`, of which model, tower and encoder are read.
       schema: facts of the data.
-      content: from `load_content`; used if `config.use_features`.
+      content: from `load_content`; used if the tower reads features.
       seed: of every initial value; sets TensorFlow's global seed.
 
     Raises:
       UserError: settings that contradict each other or the data.
     """
-    _check_flags(config)
+    config.refuse_unread("model")
     tf.keras.utils.set_random_seed(seed)
+    model = config.model
     try:
-        widths = [int(width) for width in config.feature_dims]
+        widths = [int(width) for width in model.feature_dims]
     except ValueError as error:
-        raise UserError(f"--feature_dims={','.join(config.feature_dims)}: widths must be integers") from error
-    return {"clrec": _clrec, "multi_clrec": _multi_clrec}[config.model](config, schema, content, widths or None, seed)
-
-
-def _check_flags(config):
-    """`UserError` where a setting of the other model is given."""
-    for flag, owner in ONLY_OF.items():
-        value = getattr(config, flag)
-        if owner != config.model and value != getattr(ModelConfig, flag):
-            shown = ",".join(value) if isinstance(value, tuple) else value
-            raise UserError(f"--{flag}={shown} belongs to --model={owner}, not to {config.model}: leave it out")
-
-
-def _clrec(config, schema, content, widths, seed):
-    dim, dtype = config.embedding_dim, tf.as_dtype(config.product_dtype)
-    features = schema.features if config.use_features else ()
-    if len(features) > dim:
-        raise UserError(f"--embedding_dim={dim} is too narrow for {len(features)} item features: raise it")
-    items = ItemEncoder(
-        schema.item_rows, dim, features, widths, config.feature_projection,
-        content if config.use_features else None, config.content_hidden, seed,
-        dtype)
-    clicks = ClickEncoder(dim, config.max_history, config.position, time_boundaries(config, schema), seed + 1000)
-    if config.user_encoder == "mean":
-        users = MeanUserEncoder()
-    else:
-        users = AttentionUserEncoder(dim, config.attention_heads, config.attention_hidden or 4 * dim,
-                                     config.head_aggregation, config.attention_values, dtype)
-    return CLRec(items, clicks, users, config.similarity, config.temperature, config.candidate_features)
-
-
-def _multi_clrec(config, schema, content, widths, seed):
-    names = [feature.name for feature in schema.features]
-    if not names:
-        raise UserError("--model=multi_clrec routes clicks to intents by their category, and this data set has no item "
-                        "features: prepare it with --feature_columns or --item_features, or use --model=clrec")
-    category = config.category_feature or names[0]
-    if category not in names:
-        raise UserError(f"--category_feature={category} is no item feature of this data set: choose from "
-                        f"{', '.join(names)}")
-    logging.info("clicks are routed to intents by their %s (--category_feature)", category)
-    dim, dtype = config.embedding_dim, tf.as_dtype(config.product_dtype)
-    items = IntentItemEncoder(schema.item_rows, dim, schema.features, category, widths, content, config.residual, seed,
-                              dtype)
-    users = IntentUserEncoder(
-        dim, config.num_intents, config.max_history, config.temperature, config.position,
-        time_boundaries(config, schema), config.use_dwell and schema.has_dwell, config.residual, seed + 1000, dtype)
-    return MultiCLRec(items, users, config.temperature, AuxiliarySettings(
-        config.routing_weight, config.vector_weight, config.balance_weight, config.selection_weight,
-        config.balance_items, config.balance_hinge, config.routing_confidence))
+        raise UserError(f"--feature_dims={','.join(model.feature_dims)}: widths must be integers") from error
+    sizes = Sizes(model.embedding_dim, model.max_history, model.temperature, model.position,
+                  time_boundaries(model, schema), schema, seed + ENCODER_SEED, tf.as_dtype(model.product_dtype))
+    return config.tower_class.make(TowerInputs(config.tower, config.encoder_class, config.encoder, sizes, seed,
+                                               widths or None, content))

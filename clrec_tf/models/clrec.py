@@ -1,180 +1,103 @@
-"""CLRec: two towers that share the item encoder.
-
-Batches are dicts of tensors (see ``data/input_pipeline``)::
-
-    history  [B,T,C] int64  item rows, oldest first, padding at the end
-    length   [B]     int64  clicks in the history
-    target   [B,C]   int64  item row of the clicked item
-    user_id  [B]     int64
-    weight   [B]     float32  importance; 0 = the row does not count and does not enter the queue
-    time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
-    dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (only for data with dwell times, and models that
-                            read them); the target's is not there
-"""
+"""CLRec: two towers, one vector per user."""
 import dataclasses
-import math
-from typing import Any
-from typing import Optional
 
 import tensorflow as tf
 
-from clrec_tf.encoders.attention_user import MeanUserEncoder
-from clrec_tf.encoders.items import distinct_rows
-from clrec_tf.losses.contrastive import l2_normalize
+from clrec_tf.encoders.base import Clicks
+from clrec_tf.encoders.clicks import ClickEncoder
+from clrec_tf.encoders.items import ItemEncoder
+from clrec_tf.errors import UserError
+from clrec_tf.models.two_tower import TwoTower
+from clrec_tf.settings.registry import ENCODERS
+from clrec_tf.settings.registry import TOWERS
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
-    """One step's vectors, normalized if the similarity is the cosine.
-
-    Attributes:
-      users: f(x) [B,D].
-      positives: g(y) [B,D] of the targets.
-      distinct: [U,D], g of every distinct item among the candidates given (the raw queue's, or sampled ones).
-      distinct_ids: [U] int64, theirs.
-      counts: [U] int32, how often each stands among them.
-      queued: [N] int32, where each candidate's vector is in `distinct`.
-      intents: of Multi-CLRec, see ``multi_clrec``.
-    """
-    users: tf.Tensor
-    positives: tf.Tensor
-    distinct: Optional[tf.Tensor] = None
-    distinct_ids: Optional[tf.Tensor] = None
-    counts: Optional[tf.Tensor] = None
-    queued: Optional[tf.Tensor] = None
-    intents: Any = None
+class CLRecSettings(Section):
+    """--model=clrec"""
+    user_encoder: str = setting("multi_att", ENCODERS.help, choices=ENCODERS.names)
+    use_features: bool = setting(True, "Encode items with their features, not the id alone.")
+    feature_projection: bool = setting(False,
+        "Project the concatenated features to d, which lets feature widths differ from a sum of d (a deviation "
+        "from the paper).")
+    content_hidden: int = setting(0, "Hidden width of the encoder of dense content vectors (0: linear).", lower=0)
+    candidate_features: bool = setting(True, "Encode candidates with their features; without, only histories are.")
+    similarity: str = setting("cosine", "cosine (paper) or dot (ablation).", choices=("cosine", "dot"))
 
 
-class CLRec(tf.keras.Model):
-    """The candidate tower g, the query tower f, and the score φ between them.
+@TOWERS.register("clrec")
+class CLRec(TwoTower):
+    """The candidate tower g = items, and the query tower f = user encoder of items with positions and times.
 
     Args:
       item_encoder: rows [N,C] -> g [N,D].
       click_encoder: g, mask, gaps -> X.
-      user_encoder: X, g, mask -> f.
-      similarity: "cosine" or "dot".
-      temperature: ρ.
-      candidate_features: whether the candidate tower reads item features; the query tower always does. Without, the
-        candidate tower is the id table alone.
+      user_encoder: `Clicks` of X and g -> f.
+      similarity, temperature, candidate_features: see `TwoTower`.
     """
+
+    Settings = CLRecSettings
+    summary = "one vector per user."
 
     def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature, candidate_features=True,
                  name="clrec"):
-        super().__init__(name=name)
+        super().__init__(item_encoder, click_encoder, user_encoder, similarity, temperature, name)
         self.candidate_features = candidate_features
-        self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
-        self.similarity, self.temperature = similarity, temperature
+
+    @classmethod
+    def encoder_name(cls, settings):
+        """--user_encoder."""
+        return settings.user_encoder
+
+    @classmethod
+    def make(cls, inputs):
+        """See `TwoTower.make`."""
+        settings, sizes = inputs.settings, inputs.sizes
+        features = sizes.schema.features if settings.use_features else ()
+        if len(features) > sizes.dim:
+            raise UserError(f"--embedding_dim={sizes.dim} is too narrow for {len(features)} item features: raise it")
+        items = ItemEncoder(
+            sizes.schema.item_rows, sizes.dim, features, inputs.feature_widths, settings.feature_projection,
+            inputs.content if settings.use_features else None, settings.content_hidden, inputs.seed,
+            sizes.product_dtype)
+        clicks = ClickEncoder(sizes.dim, sizes.max_history, sizes.position, sizes.boundaries, sizes.seed)
+        return cls(items, clicks, inputs.user_encoder(), settings.similarity, sizes.temperature,
+                   settings.candidate_features)
 
     @property
-    def logit_bound(self) -> float:
-        """What no logit exceeds: 1/ρ for the cosine."""
-        return 1.0 / self.temperature if self.similarity == "cosine" else math.inf
-
-    num_intents = 1  # H, vectors per user
-    uses_dwell = False  # whether the query tower reads dwell times
+    def reads(self):
+        """Times where clicks are encoded with them, and what the user encoder reads."""
+        times = {"times"} if self.click_encoder.time_table is not None else set()
+        return self.user_encoder.reads | times
 
     @property
-    def uses_time(self) -> bool:
-        """Whether the query tower reads time gaps."""
-        return self.click_encoder.time_table is not None
-
-    @property
-    def history_width(self) -> int:
-        """Numbers per item that the query tower reads: of `history_vectors`."""
-        return self.item_encoder.dim
-
-    @property
-    def query_variables(self) -> list:
-        """What `user_intents` reads, given the items' vectors."""
+    def query_variables(self):
+        """Of the clicks' positions and times, and of the user encoder."""
         return [*self.click_encoder.variables, *self.user_encoder.variables]
-
-    def score_vectors(self, vectors):
-        """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
-        return l2_normalize(vectors) if self.similarity == "cosine" else vectors
 
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
         return self.item_encoder(rows) if self.candidate_features else self.item_encoder.ids(rows[:, 0])
 
-    def history_vectors(self, rows):
-        """Items as the query tower reads them: rows [N,C] -> g [N,D]; the candidate tower's, unless it is without
-        features."""
-        return self.item_encoder(rows)
-
-    def user_vectors(self, items, mask, gaps=None, dwell=None):
+    def user_vectors(self, items, mask, gaps=None, dwell=None, training=False):
         """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared."""
-        del dwell  # of Multi-CLRec
-        clicks = self.click_encoder(items, mask, gaps)
-        return self.score_vectors(self.user_encoder(clicks, items, mask))
+        clicks = Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps, dwell)
+        return self.score_vectors(self.user_encoder(clicks, training=training))
 
     def user_intents(self, items, mask, gaps=None, dwell=None):
-        """The vectors that users are served with, the heaviest first: here one.
-
-        Args:
-          items: [B,T,history_width], from `history_vectors`.
-          mask: [B,T] bool.
-          gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
-
-        Returns:
-          (vectors [B,H,D] ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
-        """
+        """See `TwoTower.user_intents`; here one."""
         users = self.user_vectors(items, mask, gaps, dwell)[:, None, :]
         return users, tf.ones_like(users[:, :, 0]), tf.zeros(tf.shape(users)[:2], tf.int32)
 
-    def call(self, batch):
-        """The query tower on a batch: -> f(x) [B,D]."""
-        return self.encode(batch).users
-
-    def encode(self, batch, candidate_rows=None) -> Encoded:
-        """Encodes history, targets and further candidates (of a raw queue, or sampled), each distinct item once.
-
-        Args:
-          batch: see the module.
-          candidate_rows: [N,C] int64 item rows, or None.
-        """
-        history, target = batch["history"], batch["target"]
-        batch_size, length, width = history.shape[0], history.shape[1], history.shape[2]
-        clicks = tf.reshape(history, [batch_size * length, width])
-        candidates = [target] if candidate_rows is None else [candidate_rows, target]
-        if self.candidate_features:
-            # The candidates come first, so their distinct items are the first of all distinct ones.
-            distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
-            items = self._history_items(distinct)
-            targets, users, intents = self._encode_rows(items, inverse[-batch_size * (1 + length):], batch)
-        else:
-            distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
-            items = self.item_encoder.ids.rows_of(distinct[:, 0])
-            targets, users, intents = tf.gather(items, inverse[-batch_size:]), self._encode_users(clicks, batch), None
-        positives = self.score_vectors(targets)
-        if candidate_rows is None:
-            return Encoded(users, positives, intents=intents)
-        queued = inverse[:tf.shape(candidate_rows)[0]]
-        _, _, counts = tf.unique_with_counts(queued)
-        # Cut in two steps, which keeps the width known.
-        vectors = self.score_vectors(items[:tf.size(counts)][:, :self.item_encoder.dim])
-        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, intents)
-
-    def auxiliary_losses(self, encoded, batch):
-        """What the model adds to the loss of each row, whatever the loss: here nothing."""
-        del encoded, batch
-        return 0.0
-
     def _history_items(self, rows):
-        """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
         return self.item_encoder.encode_distinct(rows)
 
-    def _encode_users(self, clicks, batch):
-        """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
-        distinct, inverse = distinct_rows(clicks)
-        no_targets = tf.zeros([batch["history"].shape[0]], tf.int32)
-        items = self.item_encoder.encode_distinct(distinct)
-        return self._encode_rows(items, tf.concat([no_targets, inverse], 0), batch)[1]
-
-    def _encode_rows(self, items, places, batch):
-        """Targets g(y) [B,D], users f(x) [B,D] and their intents; `places` [B+B·T]: where targets and clicks are."""
+    def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]
         mask, gaps = tf.sequence_mask(batch["length"], length), batch.get("time_gap")
-        if isinstance(self.user_encoder, MeanUserEncoder):
+        if self.user_encoder.adds_clicks:
             # Each target is a sum of one item, each history of T, of which padding is zero.
             sums = tf.concat([tf.range(batch_size), tf.repeat(tf.range(batch_size, 2 * batch_size), length)], axis=0)
             targets, item_sums = tf.split(tf.sparse.segment_sum(items, places, sums, 2 * batch_size), 2)
@@ -182,4 +105,4 @@ class CLRec(tf.keras.Model):
             return targets, self.score_vectors(users), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
         history = tf.reshape(history, [batch_size, length, self.item_encoder.dim])
-        return targets, self.user_vectors(history, mask, gaps), None
+        return targets, self.user_vectors(history, mask, gaps, batch.get("dwell"), training), None

@@ -4,35 +4,39 @@ Batches are those of ``clrec``, and `dwell` [B,T] int64 seconds where the data h
 """
 import dataclasses
 
+from absl import logging
 import tensorflow as tf
 
+from clrec_tf.encoders.base import Clicks
+from clrec_tf.encoders.intent_items import IntentItemEncoder
+from clrec_tf.errors import UserError
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses import multi_vector
-from clrec_tf.models.clrec import CLRec
-
-BALANCED = ("all", "targets", "unique")
+from clrec_tf.models.two_tower import TwoTower
+from clrec_tf.settings.registry import TOWERS
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
 
 
 @dataclasses.dataclass(frozen=True)
-class AuxiliarySettings:
-    """Weights and kinds of the auxiliary losses.
-
-    Attributes:
-      target_routing: λ1, of "a target is routed clearly".
-      target_vector: λ2, of "a target's intent is the one whose vector is nearest to it".
-      balance: λ3, of "all intents are used equally".
-      selection: of "the vector of a target's intent is the one selected" (an extension; 0 in the paper).
-      balanced: whose mean routing is balanced: "all" clicks of histories and targets, "targets", or "unique" items.
-      hinge: see `auxiliary.balance_loss`.
-      confident: see `auxiliary.intent_cross_entropy`.
-    """
-    target_routing: float = 1.0
-    target_vector: float = 1.0
-    balance: float = 1.0
-    selection: float = 0.0
-    balanced: str = "all"
-    hinge: bool = False
-    confident: float = 1.0
+class MultiCLRecSettings(Section):
+    """--model=multi_clrec"""
+    category_feature: str = setting("", "multi_clrec: item feature by which clicks are routed to intents (default: "
+                                        "the first).")
+    routing_weight: float = setting(1.0, "multi_clrec: weight λ1 of the loss that targets are routed clearly.",
+                                    lower=0.0)
+    vector_weight: float = setting(1.0, "multi_clrec: weight λ2 of the loss that the vector of a target's intent is "
+                                        "the nearest to it.", lower=0.0)
+    balance_weight: float = setting(1.0, "multi_clrec: weight λ3 of the loss that all intents are used equally.",
+                                    lower=0.0)
+    selection_weight: float = setting(0.0, "multi_clrec: weight of the loss that the vector of a target's intent is "
+                                           "the one selected, by which weights become chances (not in the paper).",
+                                      lower=0.0)
+    balance_items: str = setting("all", "multi_clrec: whose routing is balanced: all clicks of a batch, its targets, "
+                                        "or its unique items.", choices=("all", "targets", "unique"))
+    balance_hinge: bool = setting(False, "multi_clrec: balance pulls at intents with less than their share only.")
+    routing_confidence: float = setting(1.0, "multi_clrec: a target routed with more than this probability draws no "
+                                             "further (.95 is a remedy for collapse).", lower=0.0, upper=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +55,8 @@ class BatchIntents:
     scores: tf.Tensor
 
 
-class MultiCLRec(CLRec):
+@TOWERS.register("multi_clrec")
+class MultiCLRec(TwoTower):
     """The candidate tower g, the query tower z_1..z_H with weights, and the auxiliary losses.
 
     Args:
@@ -61,53 +66,52 @@ class MultiCLRec(CLRec):
       settings: of the auxiliary losses.
     """
 
-    def __init__(self, item_encoder, user_encoder, temperature, settings=AuxiliarySettings()):
+    Settings = MultiCLRecSettings
+    summary = "--num_intents vectors per user, and a queue for each intent."
+
+    def __init__(self, item_encoder, user_encoder, temperature, settings=MultiCLRecSettings()):
         super().__init__(item_encoder, None, user_encoder, "cosine", temperature, name="multi_clrec")
         self.settings = settings
 
-    @property
-    def num_intents(self) -> int:
-        """H."""
-        return self.user_encoder.intents
+    @classmethod
+    def encoder_name(cls, settings):
+        """Always the intents'."""
+        del settings
+        return "intents"
+
+    @classmethod
+    def make(cls, inputs):
+        """See `TwoTower.make`."""
+        settings, sizes = inputs.settings, inputs.sizes
+        names = [feature.name for feature in sizes.schema.features]
+        if not names:
+            raise UserError("--model=multi_clrec routes clicks to intents by their category, and this data set has no "
+                            "item features: prepare it with --feature_columns or --item_features, or use --model=clrec")
+        category = settings.category_feature or names[0]
+        if category not in names:
+            raise UserError(f"--category_feature={category} is no item feature of this data set: choose from "
+                            f"{', '.join(names)}")
+        logging.info("clicks are routed to intents by their %s (--category_feature)", category)
+        items = IntentItemEncoder(sizes.schema.item_rows, sizes.dim, sizes.schema.features, category,
+                                  inputs.feature_widths, inputs.content, inputs.encoder_settings.residual, inputs.seed,
+                                  sizes.product_dtype)
+        return cls(items, inputs.user_encoder(), sizes.temperature, settings)
 
     @property
     def history_width(self) -> int:
         """Item and category side by side."""
         return 2 * self.item_encoder.dim
 
-    @property
-    def uses_time(self) -> bool:
-        """Whether the query tower reads time gaps."""
-        return self.user_encoder.time_table is not None
-
-    @property
-    def uses_dwell(self) -> bool:
-        """Whether the query tower reads dwell times."""
-        return self.user_encoder.dwell_table is not None
-
-    @property
-    def query_variables(self):
-        """Variables of the query tower beside the items'."""
-        return self.user_encoder.variables
-
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
         return self.history_vectors(rows)[:, :self.item_encoder.dim]
 
-    def history_vectors(self, rows):
-        """Items as the query tower reads them: rows [N,C] -> g and c side by side, [N,2D]."""
-        return self.item_encoder(rows)
-
     def user_intents(self, items, mask, gaps=None, dwell=None):
-        """See `CLRec.user_intents`; all H vectors, by falling weight."""
-        found = self.user_encoder(items, mask, gaps, dwell)
+        """See `TwoTower.user_intents`; all H vectors, by falling weight."""
+        users = self.user_encoder(Clicks(None, items, mask, gaps, dwell))
         # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
-        logits, numbers = tf.math.top_k(found.logits, self.num_intents)
-        return tf.gather(found.vectors, numbers, batch_dims=1), tf.nn.softmax(logits), numbers
-
-    def user_vectors(self, items, mask, gaps=None, dwell=None):
-        """f(x) = z_{h*} [B,D], the vector of the largest weight."""
-        return self.user_intents(items, mask, gaps, dwell)[0][:, 0]
+        logits, numbers = tf.math.top_k(users.logits, self.num_intents)
+        return tf.gather(users.vectors, numbers, batch_dims=1), tf.nn.softmax(logits), numbers
 
     def route(self, rows):
         """The intent of each item, argmax_h cos(μ_h, c): rows [N,C] -> [N] int32."""
@@ -115,41 +119,40 @@ class MultiCLRec(CLRec):
 
     def auxiliary_losses(self, encoded, batch):
         """λ1·L1 + λ2·L2 of each row, and λ3·L3 of the batch in every row: [B]."""
-        found, settings = encoded.intents, self.settings
+        intents, settings = encoded.intents, self.settings
         losses = tf.zeros_like(batch["weight"])
-        if settings.target_routing:
-            losses += settings.target_routing * auxiliary.intent_cross_entropy(
-                found.target_logits, found.targets, settings.confident)
-        if settings.target_vector:
-            losses += settings.target_vector * auxiliary.intent_cross_entropy(found.scores, found.targets)
-        if settings.selection:
-            losses += settings.selection * auxiliary.intent_cross_entropy(found.users.logits, found.targets)
-        if settings.balance:
-            losses += settings.balance * auxiliary.balance_loss(self._mean_routing(found, batch), settings.hinge)
+        if settings.routing_weight:
+            losses += settings.routing_weight * auxiliary.intent_cross_entropy(
+                intents.target_logits, intents.targets, settings.routing_confidence)
+        if settings.vector_weight:
+            losses += settings.vector_weight * auxiliary.intent_cross_entropy(intents.scores, intents.targets)
+        if settings.selection_weight:
+            losses += settings.selection_weight * auxiliary.intent_cross_entropy(intents.users.logits, intents.targets)
+        if settings.balance_weight:
+            mean = self._mean_routing(intents, batch)
+            losses += settings.balance_weight * auxiliary.balance_loss(mean, settings.balance_hinge)
         return losses
 
-    def _mean_routing(self, found, batch):
+    def _mean_routing(self, intents, batch):
         """log π [H] over the items that --balance_items names."""
         counts = batch["weight"] > 0
-        if self.settings.balanced == "targets":
-            return auxiliary.mean_routing(found.target_logits, counts)
-        logits = tf.concat([found.users.routing, found.target_logits], axis=0)
+        if self.settings.balance_items == "targets":
+            return auxiliary.mean_routing(intents.target_logits, counts)
+        logits = tf.concat([intents.users.routing, intents.target_logits], axis=0)
         of_row = tf.repeat(counts, batch["history"].shape[1])
-        keep = tf.concat([found.users.mask & of_row, counts], axis=0)
-        if self.settings.balanced == "unique":
+        keep = tf.concat([intents.users.mask & of_row, counts], axis=0)
+        if self.settings.balance_items == "unique":
             items = tf.concat([tf.reshape(batch["history"][:, :, 0], [-1]), batch["target"][:, 0]], axis=0)
             keep &= _first_of_each(tf.where(keep, items, 0))
         return auxiliary.mean_routing(logits, keep)
 
-    def _history_items(self, rows):
-        return self.item_encoder(rows)
-
-    def _encode_rows(self, items, places, batch):
+    def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]
         dim, mask = self.item_encoder.dim, tf.sequence_mask(batch["length"], length)
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
-        users = self.user_encoder(tf.reshape(history, [batch_size, length, 2 * dim]), mask, batch.get("time_gap"),
-                                  batch.get("dwell"))
+        clicks = Clicks(None, tf.reshape(history, [batch_size, length, 2 * dim]), mask, batch.get("time_gap"),
+                        batch.get("dwell"))
+        users = self.user_encoder(clicks, training=training)
         target_logits = self.user_encoder.route(targets[:, dim:])
         positives = self.score_vectors(targets[:, :dim])
         scores = tf.linalg.matvec(users.vectors, positives / self.temperature)

@@ -6,7 +6,9 @@ training draws what an uninterrupted one would.
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.objectives.constants import in_memory
+from clrec_tf.objectives.resources import Constants
+from clrec_tf.objectives.resources import in_memory
+from clrec_tf.objectives.resources import read
 
 
 def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -43,29 +45,38 @@ class AliasSampler(tf.Module):
       probabilities: [V].
       seed: of the draws.
       local_variable: (make, shape, dtype) -> variable, from the runtime; workers draw different negatives.
-      local_constant: see ``constants``.
+      local_constant: see `resources.Constants`.
     """
 
     def __init__(self, probabilities, seed, local_variable, local_constant=in_memory):
         super().__init__(name="alias_sampler")
         threshold, alias = alias_table(probabilities)
         # Columns are compared in float32: what that costs in accuracy is 1e-7 of a column's mass.
-        self._constants = {"threshold": local_constant(threshold.astype(np.float32)), "alias": local_constant(alias)}
-        self._seed, self._size = seed, len(alias)
+        self.constants = Constants(local_constant, threshold=threshold.astype(np.float32), alias=alias)
+        self.seed, self.size = seed, len(alias)
         # The worker's own part of the seed, and its calls so far.
         self.local_variables = {
             "draws": local_variable(
                 lambda worker: tf.stack([tf.cast(worker, tf.int64), tf.constant(0, tf.int64)]), (2,), tf.int64)}
 
-    def handles(self):
-        """The variable's handle and the table; take them once per trace, outside of loops and conditions."""
-        return {"draws": self.local_variables["draws"].handle, **{name: get() for name, get in self._constants.items()}}
+    def open(self) -> "OpenAliasSampler":
+        """The sampler in this trace; once, outside of loops and conditions."""
+        return OpenAliasSampler(self)
 
-    def sample(self, handles, shape) -> tf.Tensor:
+
+class OpenAliasSampler:
+    """An `AliasSampler` in one trace."""
+
+    def __init__(self, sampler: AliasSampler):
+        self._seed, self._size, self._constants = sampler.seed, sampler.size, sampler.constants.open()
+        self._draws = sampler.local_variables["draws"].handle
+
+    def sample(self, shape) -> tf.Tensor:
         """Independent draws: int64 of the given shape."""
-        draws = tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles["draws"], dtype=tf.int64), (2,))
+        draws = read(self._draws, (2,), tf.int64)
         seed = tf.stack([self._seed * 1_000_003 + draws[0], draws[1]])
-        tf.raw_ops.AssignAddVariableOp(resource=handles["draws"], value=tf.constant([0, 1], tf.int64))
+        tf.raw_ops.AssignAddVariableOp(resource=self._draws, value=tf.constant([0, 1], tf.int64))
         column = tf.random.stateless_uniform(shape, 2 * seed, 0, self._size, tf.int64)
         chance = tf.random.stateless_uniform(shape, 2 * seed + 1)
-        return tf.where(chance < tf.gather(handles["threshold"], column), column, tf.gather(handles["alias"], column))
+        threshold, alias = self._constants["threshold"], self._constants["alias"]
+        return tf.where(chance < tf.gather(threshold, column), column, tf.gather(alias, column))

@@ -4,7 +4,9 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.objectives.constants import in_memory
+from clrec_tf.objectives.resources import Constants
+from clrec_tf.objectives.resources import in_memory
+from clrec_tf.objectives.resources import read
 
 
 class ImpressionStream(tf.Module):
@@ -18,29 +20,37 @@ class ImpressionStream(tf.Module):
       rows: [item_rows,C] int64, item row by id.
       seed: of the stride.
       local_variable: (make, shape, dtype) -> variable, from the runtime; workers start at different places.
-      local_constant: see ``constants``.
+      local_constant: see `resources.Constants`.
     """
 
     def __init__(self, items, rows, seed, local_variable, local_constant=in_memory):
         super().__init__(name="impressions")
-        self._constants = {"items": local_constant(np.asarray(items, np.int32)), "rows": local_constant(rows)}
-        self._size = len(items)
-        self._stride = coprime_stride(len(items), seed)
+        self.constants = Constants(local_constant, items=np.asarray(items, np.int32), rows=rows)
+        self.size = len(items)
+        self.stride = coprime_stride(len(items), seed)
         self.local_variables = {
             "taken": local_variable(lambda worker: tf.cast(worker, tf.int64) * 7_368_787, (), tf.int64)}
 
-    def handles(self):
-        """The variable's handle and the log; take them once per trace, outside of loops and conditions."""
-        return {"taken": self.local_variables["taken"].handle, **{name: get() for name, get in self._constants.items()}}
+    def open(self) -> "OpenImpressionStream":
+        """The stream in this trace; once, outside of loops and conditions."""
+        return OpenImpressionStream(self)
 
-    def next(self, handles, count) -> tf.Tensor:
+
+class OpenImpressionStream:
+    """An `ImpressionStream` in one trace."""
+
+    def __init__(self, stream: ImpressionStream):
+        self._size, self._stride, self._constants = stream.size, stream.stride, stream.constants.open()
+        self._taken = stream.local_variables["taken"].handle
+
+    def next(self, count) -> tf.Tensor:
         """Item rows [count,C] of the next impressions."""
-        taken = tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles["taken"], dtype=tf.int64), ())
-        tf.raw_ops.AssignAddVariableOp(resource=handles["taken"], value=tf.constant(count, tf.int64))
+        taken = read(self._taken, (), tf.int64)
+        tf.raw_ops.AssignAddVariableOp(resource=self._taken, value=tf.constant(count, tf.int64))
         size = self._size
         # Reduced before the product, so that it stays below 2^63.
         places = (taken + tf.range(count, dtype=tf.int64)) % size * self._stride % size
-        return tf.gather(handles["rows"], tf.gather(handles["items"], places))
+        return tf.gather(self._constants["rows"], tf.gather(self._constants["items"], places))
 
 
 def coprime_stride(size: int, seed: int) -> int:

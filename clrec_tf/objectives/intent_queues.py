@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from clrec_tf.objectives.fifo_queue import Enqueued
 from clrec_tf.objectives.fifo_queue import FifoQueue
+from clrec_tf.objectives.resources import read
+from clrec_tf.objectives.resources import zeros
 
 CLOCK = "entered"  # field: pushes before the entry's own
 
@@ -65,28 +67,39 @@ class MultiQueue(tf.Module):
         fields = {**fields, CLOCK: tf.TensorSpec([], tf.int64)}
         self.main = FifoQueue(main_capacity, fields, local_variable)
         # The intents' queues stand one behind the other.
-        self._specs = {name: (tuple([intents * capacity] + spec.shape.as_list()), spec.dtype)
-                       for name, spec in fields.items()}
-        self._specs |= {"counts": ((intents,), tf.int64), "pushes": ((), tf.int64)}
-        self._variables = {name: local_variable(_zeros(shape, dtype), shape, dtype)
-                           for name, (shape, dtype) in self._specs.items()}
+        self.specs = {name: (tuple([intents * capacity] + spec.shape.as_list()), spec.dtype)
+                      for name, spec in fields.items()}
+        self.specs |= {"counts": ((intents,), tf.int64), "pushes": ((), tf.int64)}
+        self.intent_variables = {name: local_variable(zeros(shape, dtype), shape, dtype)
+                                 for name, (shape, dtype) in self.specs.items()}
 
     @property
     def local_variables(self) -> dict:
         """All variables by name, for checkpoints."""
         return {**{f"main_{name}": variable for name, variable in self.main.local_variables.items()},
-                **{f"intent_{name}": variable for name, variable in self._variables.items()}}
+                **{f"intent_{name}": variable for name, variable in self.intent_variables.items()}}
 
-    def handles(self):
-        """The variables' handles; take them once per trace, outside of loops and conditions."""
-        return {"main": self.main.handles(), "intent": {name: variable.handle
-                                                        for name, variable in self._variables.items()}}
+    def open(self) -> "OpenMultiQueue":
+        """The queues in this trace; once, outside of loops and conditions."""
+        return OpenMultiQueue(self)
 
-    def push(self, handles, valid, route, **values) -> Enqueued:
+
+class OpenMultiQueue:
+    """A `MultiQueue` in one trace.
+
+    Attributes:
+      main: the main queue, an `OpenFifoQueue`.
+    """
+
+    def __init__(self, queues: MultiQueue):
+        self.capacity, self.intents, self._specs = queues.capacity, queues.intents, queues.specs
+        self.main = queues.main.open()
+        self._handles = {name: variable.handle for name, variable in queues.intent_variables.items()}
+
+    def push(self, valid, route, **values) -> Enqueued:
         """Pushes the valid rows into the main queue, and what it drops into the queues of their intents.
 
         Args:
-          handles: of this trace.
           valid: [B] bool; other rows do not enter. At most as many are valid as the main queue holds.
           route: fields of B entries, by name -> their intents [B] int, as the model is now.
           **values: field -> [B, ...].
@@ -94,50 +107,41 @@ class MultiQueue(tf.Module):
         Returns:
           What happened in the main queue.
         """
-        clock = self._read(handles, "pushes")
-        left, entries = self.main.leaving(handles["main"], valid)
-        pushed = self.main.enqueue(handles["main"], valid, **values, **{CLOCK: tf.fill(tf.shape(valid), clock)})
-        tf.raw_ops.AssignAddVariableOp(resource=handles["intent"]["pushes"], value=tf.constant(1, tf.int64))
-        found = intent_slots(route(entries), left, self._read(handles, "counts"), self.capacity)
-        kept = found.slots >= 0
-        slots = tf.boolean_mask(found.slots, kept)
+        clock = self.read("pushes")
+        left, entries = self.main.leaving(valid)
+        pushed = self.main.enqueue(valid, **values, **{CLOCK: tf.fill(tf.shape(valid), clock)})
+        tf.raw_ops.AssignAddVariableOp(resource=self._handles["pushes"], value=tf.constant(1, tf.int64))
+        places = intent_slots(route(entries), left, self.read("counts"), self.capacity)
+        kept = places.slots >= 0
+        slots = tf.boolean_mask(places.slots, kept)
         for name, value in entries.items():
-            tf.raw_ops.ResourceScatterUpdate(resource=handles["intent"][name], indices=slots,
+            tf.raw_ops.ResourceScatterUpdate(resource=self._handles[name], indices=slots,
                                              updates=tf.boolean_mask(value, kept))
-        tf.raw_ops.AssignAddVariableOp(resource=handles["intent"]["counts"], value=found.received)
+        tf.raw_ops.AssignAddVariableOp(resource=self._handles["counts"], value=places.received)
         return pushed
 
-    def read(self, handles, name) -> tf.Tensor:
+    def read(self, name) -> tf.Tensor:
         """One field of all slots of the intents' queues, [H·Q, ...], queue by queue; see `valid`."""
-        return self._read(handles, name)
+        return read(self._handles[name], *self._specs[name])
 
-    def fill(self, handles) -> tf.Tensor:
+    def fill(self) -> tf.Tensor:
         """Entries of each intent's queue, [H] int64."""
-        return tf.minimum(self._read(handles, "counts"), self.capacity)
+        return tf.minimum(self.read("counts"), self.capacity)
 
-    def valid(self, handles) -> tf.Tensor:
+    def valid(self) -> tf.Tensor:
         """Which slots of the intents' queues hold an entry, [H,Q] bool: the first of each."""
-        return tf.range(self.capacity, dtype=tf.int64)[None, :] < self.fill(handles)[:, None]
+        return tf.range(self.capacity, dtype=tf.int64)[None, :] < self.fill()[:, None]
 
-    def full(self, handles) -> tf.Tensor:
+    def full(self) -> tf.Tensor:
         """Whether no further push makes any queue longer, scalar bool."""
-        return ((self.main.fill(handles["main"]) == self.main.capacity)
-                & tf.reduce_all(self.fill(handles) == self.capacity))
+        return ((self.main.fill() == self.main.capacity)
+                & tf.reduce_all(self.fill() == self.capacity))
 
-    def ages(self, handles) -> tf.Tensor:
+    def ages(self) -> tf.Tensor:
         """Age of the oldest entry of the main queue and of each intent's, pushes since it was clicked: [1+H] int64,
         0 where there is none."""
-        clock = self._read(handles, "pushes")
-        main = self.main.read(handles["main"], CLOCK)[:self.main.fill(handles["main"])]
-        own = tf.where(self.valid(handles), tf.reshape(self._read(handles, CLOCK), [self.intents, -1]), clock)
+        clock = self.read("pushes")
+        main = self.main.read(CLOCK)[:self.main.fill()]
+        own = tf.where(self.valid(), tf.reshape(self.read(CLOCK), [self.intents, -1]), clock)
         oldest = tf.concat([[tf.reduce_min(tf.concat([main, [clock]], 0))], tf.reduce_min(own, axis=1)], axis=0)
         return clock - oldest
-
-    def _read(self, handles, name):
-        shape, dtype = self._specs[name]
-        return tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles["intent"][name], dtype=dtype), shape)
-
-
-def _zeros(shape, dtype):
-    """Initial value of an empty queue's variable."""
-    return lambda worker: tf.zeros(shape, dtype)

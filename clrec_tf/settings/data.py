@@ -1,6 +1,7 @@
 """Settings of folders and of the way from a log to a data set."""
 import dataclasses
 
+from clrec_tf.errors import UserError
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 from clrec_tf.settings.setting import SEVERAL
@@ -121,3 +122,8 @@ class PrepareConfig(Section):
         "Log of everything that was shown, clicked or not, with the columns of --format=columns, for "
         "--negatives=impressions and --loss=ipw; needs time stamps.", path=SEVERAL)
     dry_run: bool = setting(False, "Report what would be written, and write nothing.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.from_time and self.from_time == self.to_time:
+            raise UserError(f"--from={self.from_time} equals --to: no click remains")

@@ -1,45 +1,19 @@
 """Settings of the loss and the training loop."""
 import dataclasses
 
+from clrec_tf.settings.registry import LOSSES
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig(Section):
-    """The loss that the towers are trained with; docs/losses.md."""
-    loss: str = setting("contrastive",
-        "contrastive: CLRec, negatives from --queue. full_softmax: over all items. sampled_softmax: over "
-        "--num_negatives, with logQ correction. negative_sampling: logistic, with negatives for each row. "
-        "shared_negative_sampling: the same set for a batch. bce: logistic, one uniform negative. ipw: full or sampled "
-        "softmax weighted by inverse propensity.",
-        choices=("contrastive", "full_softmax", "sampled_softmax", "negative_sampling", "shared_negative_sampling",
-                 "bce", "ipw"))
-    debias_beta: float = setting(1.0,
-        "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
-        "softmax, p(y|x); between, p(y|x)/p(y)^β. With --negatives=impressions, of the impressions' popularity.",
-        lower=0.0, upper=1.0)
-    negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
-                             choices=("clicks", "impressions"))
-    num_negatives: int = setting(0, "Sampled negatives L (0: as many as --queue_size; bce: always one).", lower=0)
-    sampler: str = setting("alias",
-        "alias: with replacement, ∝ count^power. tf_default: as tf.nn.sampled_softmax_loss (log-uniform by rank, "
-        "unique, accidental hits removed; sampled_softmax only; resumed with other draws; all workers draw the same).",
-        choices=("alias", "tf_default"))
-    sampler_power: float = setting(-1.0,
-        "Exponent of the training count in the sampler (−1: 1 for sampled_softmax, .75 for negative sampling; bce is "
-        "uniform).", lower=-1.0, upper=2.0)
-    propensity: str = setting("popularity",
-        "First stage of ipw, q̂ of an item being shown. popularity: its share. category: its share after a click on "
-        "the same --propensity_feature. softmax: a small model of the item given the last click.",
-        choices=("popularity", "category", "softmax"))
-    propensity_data: str = setting("impressions",
-        "What q̂ is fitted on: impressions (prepare --impressions), or clicks, which only a coarse model should be "
-        "fitted on: one that predicts clicks well cancels the signal, and is warned of.",
-        choices=("impressions", "clicks"))
-    propensity_feature: str = setting("", "Item feature of --propensity=category (default: the first).")
-    ipw_cap: float = setting(10.0,
-        "Largest weight of ipw, where 1 is that of an item shown as often as the average (0: no cap).", lower=0.0)
+    """The loss that the towers are trained with."""
+    loss: str = setting("contrastive", LOSSES.help, choices=LOSSES.names)
+    queue_size: int = setting(2560,
+        "Candidates that a row is compared with: entries Q of the queue, at least the batch size, or negatives L of "
+        "the other losses. multi_clrec: half from the main queue, half from the queue of the target's intent, so each "
+        "of the 1+H queues holds Q/2.", lower=1)
 
 
 @dataclasses.dataclass(frozen=True)

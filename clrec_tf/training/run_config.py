@@ -20,7 +20,18 @@ _FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
 def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
     """Writes config.json."""
     save_json(os.path.join(workdir, CONFIG_FILE), json_files.sealed(
-        {**dataclasses.asdict(config), "schema_hash": schema_hash, "versions": versions()}))
+        {**record(config), "schema_hash": schema_hash, "versions": versions()}))
+
+
+def record(config: config_lib.Config) -> dict:
+    """Section -> setting -> value, in which settings of towers, encoders and losses, chosen or not, stand with
+    `model` and `loss`: where a default changes later, a run keeps its own."""
+    values = dataclasses.asdict(config)
+    given = values.pop("plugs")
+    for key in config_lib.PLUGS:
+        fields = config_lib.plug_fields(key)
+        values[key] |= {name: given.get(name, field.default) for name, field in fields.items()}
+    return values
 
 
 def load(workdir: str) -> dict:
@@ -36,9 +47,12 @@ def load(workdir: str) -> dict:
     return values
 
 
-def saved_model_config(saved: dict) -> config_lib.ModelConfig:
-    """The model settings of a run."""
-    return config_lib.section_from_dict(config_lib.ModelConfig, saved["model"])
+def saved_settings(saved: dict) -> config_lib.Config:
+    """The settings of a run's model and loss, all others as by default; `UserError` for unknown ones."""
+    values = {name: tuple(value) if isinstance(value, list) else value
+              for key in config_lib.PLUGS for name, value in saved.get(key, {}).items()}
+    # What a batch has to fit is no question for a model that is trained already.
+    return config_lib.Config.of(**values, batch_size=1)
 
 
 def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> None:
@@ -53,13 +67,19 @@ def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) ->
     """`UserError`, naming flag and both values, where a run cannot go on with these settings."""
     workdir = config.paths.workdir
     check_schema(saved, schema_hash, config.paths.data_dir, workdir)
-    now, defaults = (json.loads(json.dumps(dataclasses.asdict(c))) for c in (config, config_lib.Config()))
-    pairs = [(section, name) for section in ("model", "loss") for name in now[section]]
-    pairs += [("train", name) for name in _FIXED_TRAIN]
-    pairs.append(("paths", "seed"))
-    for section, name in pairs:
+    now, defaults = (_fixed(json.loads(json.dumps(record(c)))) for c in (config, config_lib.Config()))
+    saved = _fixed(saved)
+    for name, after in now.items():
         # A setting that did not exist when the run was started had what is its default now.
-        before, after = saved.get(section, {}).get(name, defaults[section][name]), now[section][name]
+        before = saved.get(name, defaults[name])
         if before != after:
             raise UserError(f"--{name}={after} differs from {before}, with which the run in --workdir={workdir} was "
                             f"started: give the old value to go on, or another --workdir to start anew")
+
+
+def _fixed(values: dict) -> dict:
+    """The settings of a record that a run keeps from beginning to end, by name."""
+    train, paths = values.get("train", {}), values.get("paths", {})
+    fixed = {name: train[name] for name in _FIXED_TRAIN if name in train}
+    return {**values.get("model", {}), **values.get("loss", {}), **fixed,
+            **({"seed": paths["seed"]} if "seed" in paths else {})}

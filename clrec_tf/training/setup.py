@@ -17,7 +17,6 @@ from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.objectives.build import build_objective
-from clrec_tf.objectives import propensity_fit
 from clrec_tf.system import atomic
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import Checkpoints
@@ -82,17 +81,16 @@ def set_up(config: Config, runtime) -> Run:
 
     total_steps = Assignments(plan, settings.epochs).total
     with runtime.unharmed("making the model"), runtime.scope():
-        model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
+        model = build_model(config, schema, load_content(data_dir, schema), config.paths.seed)
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
-    used = _parsed(schema, config, model)
+    used = _parsed(schema, model)
 
     def dataset(order=plan, pools=None):
         pools = Assignments(order, settings.epochs).remaining() if pools is None else pools
         return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
 
-    objective = build_objective(config, schema, manifest, model, runtime,
-                                lambda: propensity_fit.fit(config, schema, manifest, dataset()))
+    objective = build_objective(config, schema, manifest, model, runtime, dataset, plan.steps(0))
     progress = Progress(metric=settings.validation_metric)
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
     with runtime.unharmed("restoring a checkpoint"):
@@ -102,7 +100,7 @@ def set_up(config: Config, runtime) -> Run:
         progress.use_metric(settings.validation_metric)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
 
-    if config.model.prefill_queue and "queue" in objective.states and not progress.step:
+    if getattr(config.objective, "prefill_queue", False) and "queue" in objective.states and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         objective.prefill(dataset(training_plan(config, manifest, another=1)))
         for state in objective.states.values():
@@ -125,9 +123,9 @@ def set_up(config: Config, runtime) -> Run:
     return run
 
 
-def _parsed(schema: schema_lib.Schema, config: Config, model) -> schema_lib.Schema:
+def _parsed(schema: schema_lib.Schema, model) -> schema_lib.Schema:
     """The schema without what the model does not read: the pipeline does not even parse it."""
-    return dataclasses.replace(schema, features=schema.features if config.model.use_features else (),
+    return dataclasses.replace(schema, features=schema.features if model.reads_features else (),
                                has_dwell=schema.has_dwell and model.uses_dwell)
 
 

@@ -1,4 +1,6 @@
 """One training step, and several of them in one compiled call."""
+import functools
+
 import tensorflow as tf
 
 from clrec_tf.training.feeds import open_iterator
@@ -6,6 +8,7 @@ from clrec_tf.training.optimizers import summed_rows
 
 SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
 FLAT = ("chance_loss", "judged")  # sums too, for ``collapse``
+RUNS = ("leading_skipped", "trailing_skipped", "longest_skipped", "trailing_zero_gradients")  # of steps in a row
 
 
 def global_norm(gradients) -> tf.Tensor:
@@ -43,12 +46,76 @@ class TrainCall:
         return dict(zip(self.names, values))
 
 
+class TrainingStep:
+    """One step: differentiates an objective and updates the model.
+
+    Args:
+      objective: opened in this trace.
+      variables: of the model.
+      optimizer: built for them.
+      clip_norm: global norm that gradients are clipped to; 0 = off.
+    """
+
+    def __init__(self, objective, variables, optimizer, clip_norm):
+        self._objective, self._variables = objective, variables
+        self._optimizer, self._clip_norm = optimizer, clip_norm
+
+    def differentiate(self, batch):
+        """Batch -> (gradients, loss, their global norm before clipping, facts of the batch); enqueues."""
+        with tf.GradientTape() as tape:
+            loss = self._objective.loss(batch, training=True)
+        gradients = [summed_rows(gradient) for gradient in tape.gradient(loss, self._variables)]
+        norm = global_norm([g for g in gradients if g is not None])
+        if self._clip_norm:
+            gradients = scale_gradients(gradients, tf.minimum(1.0, self._clip_norm / tf.maximum(norm, 1e-12)))
+        counts = batch["weight"] > 0
+        facts = dict(examples=tf.reduce_sum(tf.cast(counts, tf.float32)),
+                     chance_loss=self._objective.chance_loss(batch),
+                     # A user without any click has the zero vector, from which nothing is learned.
+                     teaches=tf.reduce_any(counts & (batch["length"] > 0)))
+        return gradients, loss, norm, facts
+
+    def apply(self, gradients):
+        """Updates the model; a gradient of None is left out. Returns 0, for a condition wants a value."""
+        self._optimizer.apply_gradients((g, v) for g, v in zip(gradients, self._variables) if g is not None)
+        return 0.0
+
+
+def zero_tally() -> dict[str, tf.Tensor]:
+    """What a call reports before its first step: `SUMS`, `FLAT` and `RUNS`, scalars float32 by name."""
+    return {name: tf.constant(0.0) for name in (*SUMS, *FLAT, *RUNS)}
+
+
+def tallied(values, step, loss, norm, finite, trained, facts) -> dict[str, tf.Tensor]:
+    """What a call reports after one more step.
+
+    Args:
+      values: before it.
+      step: its number in the call.
+      loss, norm: of it.
+      finite: whether both are numbers.
+      trained: whether it updated the model.
+      facts: see `TrainingStep.differentiate`.
+    """
+    skipped, judged = 1.0 - tf.cast(finite, tf.float32), trained & facts["teaches"]
+    done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
+            "trained": tf.cast(trained, tf.float32), "examples": facts["examples"], "skipped": skipped,
+            "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32)}
+    leading, zeros = values["leading_skipped"], values["trailing_zero_gradients"]
+    trailing = (values["trailing_skipped"] + 1.0) * skipped
+    return {
+        **{name: values[name] + done[name] for name in done},
+        "leading_skipped": leading + tf.where(leading == tf.cast(step, tf.float32), skipped, 0.0),
+        "trailing_skipped": trailing, "longest_skipped": tf.maximum(values["longest_skipped"], trailing),
+        "trailing_zero_gradients": tf.where(judged, (zeros + 1.0) * tf.cast(norm == 0.0, tf.float32), zeros)}
+
+
 def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=open_iterator) -> TrainCall:
     """Compiles the training steps.
 
     Args:
-      model: a `CLRec`.
-      objective: gives the loss of a batch; a queue variant over the model, or a loss of ``objectives/sampled_variants``.
+      model: a `TwoTower`.
+      objective: gives the loss of a batch, see ``objectives/base``.
       optimizer: built for the model's variables.
       clip_norm: global norm that gradients are clipped to; 0 = off.
       runtime: where calls run.
@@ -63,58 +130,24 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the end
       whose gradient was exactly 0, `trailing_zero_gradients`.
     """
-    variables = model.trainable_variables
-
-    def differentiate(batch, handles):
-        with tf.GradientTape() as tape:
-            loss = objective.loss(batch, handles)
-        gradients = [summed_rows(gradient) for gradient in tape.gradient(loss, variables)]
-        norm = global_norm([g for g in gradients if g is not None])
-        if clip_norm:
-            gradients = scale_gradients(gradients, tf.minimum(1.0, clip_norm / tf.maximum(norm, 1e-12)))
-        counts = batch["weight"] > 0
-        facts = dict(examples=tf.reduce_sum(tf.cast(counts, tf.float32)),
-                     chance_loss=objective.chance_loss(batch, handles),
-                     # A user without any click has the zero vector, from which nothing is learned.
-                     teaches=tf.reduce_any(counts & (batch["length"] > 0)))
-        return gradients, loss, norm, facts
-
-    def apply(gradients):
-        optimizer.apply_gradients((g, v) for g, v in zip(gradients, variables) if g is not None)
-
-    def update(gradients):
-        # In a replica context of its own: an optimizer synchronises there, which a condition inside would forbid.
-        runtime.strategy.run(apply, args=(gradients,))
-        return 0.0
-
-    names = [*SUMS, *FLAT, "leading_skipped", "trailing_skipped", "longest_skipped", "trailing_zero_gradients",
-             *objective.health_names]
+    names, strategy = [*SUMS, *FLAT, *RUNS, *objective.health_names], runtime.strategy
 
     @tf.function
     def call(*work):
-        handles = objective.handles()
+        opened = objective.open()
+        one_step = TrainingStep(opened, model.trainable_variables, optimizer, clip_norm)
         batch_of, steps = open_feed(*work)
-        sums = {name: tf.constant(0.0) for name in (*SUMS, *FLAT)}
-        leading = trailing = longest = zero_run = tf.constant(0.0)
+        values = zero_tally()
         for step in tf.range(steps):
-            gradients, loss, norm, facts = runtime.strategy.run(differentiate, args=(batch_of(step), handles))
-            examples = facts["examples"]
+            gradients, loss, norm, facts = strategy.run(one_step.differentiate, args=(batch_of(step),))
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
             # A batch without a row that counts changes nothing either: momentum would move the model on its own.
-            trained = finite & (examples > 0)
-            tf.cond(trained, lambda: update(gradients), lambda: 0.0)  # pylint: disable=cell-var-from-loop
-            skipped = 1.0 - tf.cast(finite, tf.float32)
-            leading += tf.where(leading == tf.cast(step, tf.float32), skipped, 0.0)
-            trailing = (trailing + 1.0) * skipped
-            longest = tf.maximum(longest, trailing)
-            judged = trained & facts["teaches"]
-            zero_run = tf.where(judged, (zero_run + 1.0) * tf.cast(norm == 0.0, tf.float32), zero_run)
-            done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
-                    "trained": tf.cast(trained, tf.float32), "examples": examples, "skipped": skipped,
-                    "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32)}
-            sums = {name: sums[name] + done[name] for name in done}
-        result = {**sums, "leading_skipped": leading, "trailing_skipped": trailing, "longest_skipped": longest,
-                  "trailing_zero_gradients": zero_run, **objective.health(handles)}
+            trained = finite & (facts["examples"] > 0)
+            # In a replica context of its own: an optimizer synchronises there, which a condition inside would forbid.
+            update = functools.partial(strategy.run, one_step.apply, args=(gradients,))
+            tf.cond(trained, update, lambda: 0.0)
+            values = tallied(values, step, loss, norm, finite, trained, facts)
+        result = {**values, **opened.health()}
         return tf.stack([result[name] for name in names])  # one tensor: in a cluster each would be a message
 
     return TrainCall(call, names)

@@ -62,25 +62,25 @@ def products(config: Config, kind: str, encoded: int, candidates: int, content_w
       candidates: distinct items of a raw queue or among the sampled, entries of a cached queue.
       content_width: of dense vectors, 0 = none.
     """
-    model, size = config.model, config.train.batch_size
-    dim, clicks, heads = model.embedding_dim, size * model.max_history, model.attention_heads
+    model, encoder, size = config.model, config.encoder, config.train.batch_size
+    dim, clicks = model.embedding_dim, size * model.max_history
     listed = []
     if content_width:
-        hidden = model.content_hidden
+        hidden = config.tower.content_hidden
         if hidden:
             listed.append(Product("content, first layer", encoded, content_width, hidden, backward=1))
         listed.append(Product("content, last layer", encoded, hidden or content_width, dim,
                               backward=2 if hidden else 1))
-    if model.user_encoder == "multi_att":
-        width = model.attention_hidden or 4 * dim
+    if config.tower.user_encoder == "multi_att":
+        width, heads = encoder.attention_hidden or 4 * dim, encoder.attention_heads
         listed += [Product("attention, first layer", clicks, dim, width),
                   Product("attention, last layer", clicks, width, heads),
                   Product("weighted sum of clicks", heads, model.max_history, dim, batch=size)]
-        if model.head_aggregation == "wha":
+        if encoder.head_aggregation == "wha":
             listed += [Product("head aggregation, matrix", size, dim, dim),
                       Product("head aggregation, scores", heads, dim, 1, batch=size)]
-        elif model.head_aggregation != "mean":
-            joined = dim if model.head_aggregation == "mean_mlp" else heads * dim
+        elif encoder.head_aggregation != "mean":
+            joined = dim if encoder.head_aggregation == "mean_mlp" else heads * dim
             listed += [Product("head aggregation, first layer", size, joined, 2 * dim),
                       Product("head aggregation, last layer", size, 2 * dim, dim)]
     if kind in ("in_batch", "cached"):

@@ -77,7 +77,7 @@ def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
             kinds = cluster.call(traffic.compare, config, items, KINDS, rounds)
             case = dict(name=f"{encoder}_T{length}{'' if draw == 'uniform' else f'_{draw}'}", encoder=encoder,
                         history=length, draw=draw, items=items.count, batch=config.train.batch_size,
-                        negatives=config.model.queue_size, **compared(kinds), kinds=kinds)
+                        negatives=config.loss.queue_size, **compared(kinds), kinds=kinds)
             logging.info("%-26s bytes of softmax over CLRec %.2f, of negatives alone %.1f; bytes per sample %s; "
                          "samples/s %s", case["name"], case["bytes_ratio"], case["negative_bytes_ratio"],
                          *({kind: measured[figure] for kind, measured in kinds.items()}

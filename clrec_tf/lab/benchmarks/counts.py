@@ -47,20 +47,21 @@ def encoded_items(items: workload.Items, batches: dict, kind: str, capacity: int
 def bare_step(items: workload.Items, trainer: workload.Trainer, kind: str, batches: dict, tables: dict) -> BareStep:
     """The bare operations of a trainer's variant over the same batches; `tables` are shared, see `BareStep`."""
     config, schema = trainer.config, items.schema()
-    model, slots, size = config.model, SLOTS[config.train.optimizer], config.train.batch_size
-    steps = distinct_ids(items, batches, kind, model.queue_size)
+    model, tower, capacity = config.model, config.tower, config.loss.queue_size
+    slots, size = SLOTS[config.train.optimizer], config.train.batch_size
+    steps = distinct_ids(items, batches, kind, capacity)
     column = lambda name: [step[name] for step in steps]
     encoded, places = column("encoded"), column("places")
-    if not model.candidate_features:
+    if not tower.candidate_features:
         encoded = column("clicked")
         places = [np.searchsorted(ids, history.ravel()) for ids, history in zip(encoded, batches["history"][..., 0])]
     sums = None
-    if model.user_encoder == "mean":  # a target alone, then the clicks of each history
-        alone = size if model.candidate_features else 0
+    if tower.user_encoder == "mean":  # a target alone, then the clicks of each history
+        alone = size if tower.candidate_features else 0
         sums = np.repeat(np.arange(alone + size), [1] * alone + [model.max_history] * size)
     ids_table = (items.count + 1, model.embedding_dim)
     lookups = [Lookup("item ids", *ids_table, encoded, places, slots, sums)]
-    if not model.candidate_features:
+    if not tower.candidate_features:
         lookups.append(Lookup("item ids", *ids_table, column("candidates"), None, slots))
     if schema.features:
         rows = [items.rows(ids) for ids in encoded]
@@ -70,6 +71,6 @@ def bare_step(items: workload.Items, trainer: workload.Trainer, kind: str, batch
     if schema.content_width:
         lookups.append(Lookup("content", items.count + 1, schema.content_width, encoded, None, slots=None))
     mean = lambda arrays: round(np.mean([len(array) for array in arrays]))
-    candidates = model.queue_size if kind == "cached" else mean(column("queued"))
-    queue = (model.queue_size, model.embedding_dim, size) if kind == "cached" else None
+    candidates = capacity if kind == "cached" else mean(column("queued"))
+    queue = (capacity, model.embedding_dim, size) if kind == "cached" else None
     return BareStep(lookups, products(config, kind, mean(encoded), candidates, schema.content_width), queue, tables)

@@ -45,7 +45,7 @@ class Case:
     @classmethod
     def of(cls, config: Config, intents: int, dim: int, draw: str = EVEN):
         """The settings' sizes."""
-        return cls(config.train.batch_size, intents, config.model.queue_size // 2, dim, config.model.temperature, draw)
+        return cls(config.train.batch_size, intents, config.loss.queue_size // 2, dim, config.model.temperature, draw)
 
 
 class Inputs:

@@ -79,4 +79,4 @@ def measured(config: Config, epoch_steps: int) -> dict:
                   training_from_files_vs_memory=round(timing.ratio(seconds, "training", "training from memory"), 3))
     logging.info("samples/s %s, ratios %s", rates, ratios)
     return dict(ratios=ratios, samples_per_s=rates, history=config.model.max_history,
-                user_encoder=config.model.user_encoder, epoch_steps=epoch_steps)
+                user_encoder=config.tower.user_encoder, epoch_steps=epoch_steps)

@@ -3,12 +3,10 @@
 Both read the same histories, compare each row with as many candidates, and take turns; what differs is the query tower,
 H vectors in place of one, and 1+H queues in place of one.
 """
-import dataclasses
 
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.config import ModelConfig
 from clrec_tf.lab.benchmarks.queue_steps import case_config
 from clrec_tf.lab.benchmarks.queue_steps import ms
 from clrec_tf.lab.benchmarks.queue_steps import STEPS
@@ -17,10 +15,9 @@ from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import in_turn
 from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.models.build import build_model
-from clrec_tf.models.build import ONLY_OF
 from clrec_tf.models.clrec import CLRec
-from clrec_tf.objectives.multi_queue_negatives import build_multi_queue
-from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.objectives.contrastive import build_variant
+from clrec_tf.objectives.multi_queue import build_multi_queue
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
@@ -45,19 +42,18 @@ class WithoutCategory(tf.keras.layers.Layer):
         return self(rows)
 
 
-def of_model(config: Config, name: str, intents: int) -> ModelConfig:
+def of_model(config: Config, name: str, intents: int) -> Config:
     """The settings of one of the models, without those that only the other has."""
-    other = {flag: getattr(ModelConfig, flag) for flag, owner in ONLY_OF.items() if owner != name}
     own = dict(num_intents=intents) if name == "multi_clrec" else {}
-    return dataclasses.replace(config.model, model=name, **{**other, **own})
+    return config.but(model=name, **own).without_unread()
 
 
 def single_over(item_encoder, config: Config) -> CLRec:
     """CLRec with the settings' query tower over the item encoder of Multi-CLRec."""
     settings = of_model(config, "clrec", 1)
     towers = build_model(settings, Items(TOWER_ITEMS, features=True).schema(), None, config.paths.seed)
-    return CLRec(WithoutCategory(item_encoder), towers.click_encoder, towers.user_encoder, settings.similarity,
-                 settings.temperature)
+    return CLRec(WithoutCategory(item_encoder), towers.click_encoder, towers.user_encoder, towers.similarity,
+                 towers.temperature)
 
 
 class Steps:
@@ -75,18 +71,19 @@ class Steps:
         settings, local = of_model(config, "multi_clrec", intents), self._runtime.local_variable
         schema = items.schema()
         # Histories are not read; as many clicks as `prefill` takes, and every one another.
-        fill = -(-4 * (1 + intents) * settings.queue_size // 2 // config.train.batch_size) + 1
-        no_history = dataclasses.replace(config, model=dataclasses.replace(config.model, max_history=1))
-        self._fill = draw_batches(items, no_history, fill)
+        capacity = settings.loss.queue_size
+        fill = -(-4 * (1 + intents) * capacity // 2 // config.train.batch_size) + 1
+        self._fill = draw_batches(items, config.but(max_history=1), fill)
         self.models = {"multi": build_model(settings, schema, None, config.paths.seed)}
         self.models["single"] = single_over(self.models["multi"].item_encoder, config)
         self.objectives = {}
         for kind in kinds:
+            losses = settings.objective
             self.objectives["multi", kind] = build_multi_queue(
-                kind, self.models["multi"], settings.queue_size // 2, local, schema.item_rows, settings.st_mode,
-                settings.st_max_ratio, settings.balanced_gradient)
-            self.objectives["single", kind] = build_variant(kind, self.models["single"], settings.queue_size, False,
-                                                            local, balanced=settings.balanced_gradient)
+                kind, self.models["multi"], capacity // 2, local, schema.item_rows, losses.st_mode,
+                losses.st_max_ratio, losses.balanced_gradient)
+            self.objectives["single", kind] = build_variant(kind, self.models["single"], capacity, False, local,
+                                                            balanced=losses.balanced_gradient)
         self._optimizers = {}
 
     def call(self, name: str, kind: str, batches):
@@ -160,4 +157,4 @@ def _last(call):
 def _filled(objective):
     """Share of the slots of the intents' queues that hold an entry."""
     queue = objective.queue
-    return round(float(tf.reduce_mean(tf.cast(queue.valid(queue.handles()), tf.float32))), 3)
+    return round(float(tf.reduce_mean(tf.cast(queue.open().valid(), tf.float32))), 3)

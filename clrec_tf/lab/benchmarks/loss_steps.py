@@ -62,7 +62,7 @@ def compare(config: Config, name: str) -> dict:
     calls |= {f"{side} bare": bare[side].call(queue_steps.STEPS) for side in KINDS}
     seconds = timing.take_turns(calls, config.benchmark.rounds)
     touched = {side: counts(config, items, batches, kind) for side, kind in KINDS.items()}
-    counted = "items_encoded" if config.model.candidate_features else "id_rows_read"
+    counted = "items_encoded" if config.tower.candidate_features else "id_rows_read"
     bound = touched["sampled_softmax"][counted] / touched["clrec"][counted]
     ratio = timing.ratio(seconds, "sampled_softmax", "clrec")
     sides = {side: dict(samples_per_s=queue_steps.samples_per_s(config, seconds[side]), **touched[side],
@@ -70,18 +70,18 @@ def compare(config: Config, name: str) -> dict:
                         bare_ms_per_step=queue_steps.ms(seconds[f"{side} bare"]),
                         vs_bare_ops=round(timing.ratio(seconds, side, f"{side} bare"), 3),
                         bare_operations=bare[side].listed()) for side in KINDS}
-    history, tower = config.model.max_history, config.model.user_encoder
+    history, tower = config.model.max_history, config.tower.user_encoder
     return dict(name=f"{name}_T{history}_{tower}", encoder=name, history=history, user_encoder=tower, items=items.count,
-                batch=config.train.batch_size, negatives=config.model.queue_size, ratio=round(ratio, 3),
+                batch=config.train.batch_size, negatives=config.loss.queue_size, ratio=round(ratio, 3),
                 bound=round(bound, 3), of_bound=round((ratio - 1) / (bound - 1), 3), sides=sides)
 
 
 def counts(config: Config, items: Items, batches: dict, kind: str) -> dict[str, float]:
     """Per step, mean over the steps: items through the feature encoder, and rows of the id table read and updated."""
-    steps = distinct_ids(items, batches, kind, config.model.queue_size)
+    steps = distinct_ids(items, batches, kind, config.loss.queue_size)
     mean = lambda sizes: round(float(np.mean(list(sizes))), 1)
     updated = mean(len(step["encoded"]) for step in steps)
-    if config.model.candidate_features:
+    if config.tower.candidate_features:
         return dict(items_encoded=updated, id_rows_read=updated, id_rows_updated=updated)
     return dict(items_encoded=mean(len(step["clicked"]) for step in steps), id_rows_updated=updated,
                 id_rows_read=mean(len(step["clicked"]) + len(step["candidates"]) for step in steps))

@@ -31,9 +31,9 @@ def run(config: Config) -> dict:
     Raises:
       UserError: no comparison is possible.
     """
-    capacity = config.model.queue_size // 2
+    capacity = config.loss.queue_size // 2
     if capacity < config.train.batch_size:
-        raise UserError(f"--queue_size={config.model.queue_size}: half of it is the main queue, which must hold "
+        raise UserError(f"--queue_size={config.loss.queue_size}: half of it is the main queue, which must hold "
                         f"--batch_size={config.train.batch_size}; raise the one or lower the other")
     lengths, few = histories(config), INTENTS[0]
     losses = {intents: in_child(denominators.times, config, intents, DIM, COUNTED_ITEMS, intents == few)

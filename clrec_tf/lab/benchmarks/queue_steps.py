@@ -1,5 +1,4 @@
 """Training speed on generated ids: queue variants beside what their counts allow, bare operations, and growth."""
-import dataclasses
 import statistics
 
 from absl import logging
@@ -36,8 +35,8 @@ def run(config: Config) -> dict:
     Raises:
       UserError: settings under which nothing can be compared.
     """
-    if config.model.queue_size >= LARGE_QUEUE:
-        raise UserError(f"--queue_size={config.model.queue_size}: growth is measured up to {LARGE_QUEUE}; choose less")
+    if config.loss.queue_size >= LARGE_QUEUE:
+        raise UserError(f"--queue_size={config.loss.queue_size}: growth is measured up to {LARGE_QUEUE}; choose less")
     clicks = config.train.batch_size * (histories(config)[0] + 1)
     if few_items(config) < clicks:
         remedy = f"give --benchmark_items={2 * clicks} or more, or lower" if clicks <= FEW_ITEMS else "lower"
@@ -98,14 +97,12 @@ def few_items(config: Config) -> int:
 
 def case_config(config: Config, history: int, **model) -> Config:
     """The settings with a length of history and other changes."""
-    return dataclasses.replace(
-        config, model=dataclasses.replace(config.model, max_history=history, content_hidden=COSTLY_HIDDEN, **model),
-        train=dataclasses.replace(config.train, steps_per_call=STEPS))
+    return config.but(max_history=history, content_hidden=COSTLY_HIDDEN, steps_per_call=STEPS, **model).without_unread()
 
 
 def variants(config: Config, encoder: str) -> list[dict]:
     """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
-    cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.model.user_encoder
+    cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.tower.user_encoder
     for draw in DRAWS:
         items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
         trainer = trainer or Trainer(items, config, VARIANTS)
@@ -114,11 +111,11 @@ def variants(config: Config, encoder: str) -> list[dict]:
         calls = {kind: trainer.call(kind, in_turn(batches)) for kind in VARIANTS}
         calls |= {f"{kind} bare": bare[kind].call(STEPS) for kind in VARIANTS}
         seconds = timing.take_turns(calls, config.benchmark.rounds)
-        encoded = {kind: encoded_items(items, batches, kind, config.model.queue_size) for kind in VARIANTS}
+        encoded = {kind: encoded_items(items, batches, kind, config.loss.queue_size) for kind in VARIANTS}
         ratio, bound = timing.ratio(seconds, "raw", "cached"), encoded["raw"] / encoded["cached"]
         cases.append(dict(
             name=f"{encoder}_T{history}_{tower}_{draw}", encoder=encoder, user_encoder=tower, history=history,
-            draw=draw, items=items.count, batch=config.train.batch_size, queue=config.model.queue_size,
+            draw=draw, items=items.count, batch=config.train.batch_size, queue=config.loss.queue_size,
             cached_vs_raw=round(ratio, 3), bound=round(bound, 3),
             of_bound=round((ratio - 1) / (bound - 1), 3) if bound > 1 else None,
             variants={kind: dict(samples_per_s=samples_per_s(config, seconds[kind]), ms_per_step=ms(seconds[kind]),
@@ -148,7 +145,7 @@ def grow_queue(config: Config) -> dict:
     """Step time of the cached queue at --queue_size and at `LARGE_QUEUE`."""
     history, sides = histories(config)[0], {}
     items = Items(config.benchmark.benchmark_items)
-    for capacity in (config.model.queue_size, LARGE_QUEUE):
+    for capacity in (config.loss.queue_size, LARGE_QUEUE):
         changed = case_config(config, history, queue_size=capacity)
         sides[f"Q={capacity}"] = Trainer(items, changed).call("cached", in_turn(draw_batches(items, changed, STEPS)))
     return compared(case_config(config, history), sides)

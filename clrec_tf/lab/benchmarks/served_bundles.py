@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
-from clrec_tf.config import ModelConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json
@@ -22,8 +21,7 @@ from clrec_tf.lab.benchmarks.served_catalogue import HELD_OUT
 from clrec_tf.lab.benchmarks.served_catalogue import TRAINED
 from clrec_tf.lab.benchmarks.workload import in_turn
 from clrec_tf.models.build import build_model
-from clrec_tf.objectives.multi_queue_negatives import build_multi_queue
-from clrec_tf.objectives.queue_variants import build_variant
+from clrec_tf.objectives.base import ObjectiveInputs
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
 from clrec_tf.retrieval import bundle as bundle_lib
@@ -32,14 +30,15 @@ from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training import run_config
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
 
 HISTORY, DIM, INTENTS = 50, 64, 8
 # By K, the intents searched. CLRec reads ids alone: a category's vector would be added to the item's. Multi-CLRec with
 # `residual`, since its item tower else has to learn first what the item table begins with.
-MODELS = {1: ModelConfig(embedding_dim=DIM, max_history=HISTORY, use_features=False),
-          4: ModelConfig(model="multi_clrec", embedding_dim=DIM, max_history=HISTORY, num_intents=INTENTS,
+MODELS = {1: Config.of(embedding_dim=DIM, max_history=HISTORY, use_features=False),
+          4: Config.of(model="multi_clrec", embedding_dim=DIM, max_history=HISTORY, num_intents=INTENTS,
                          residual=True, queue="cached")}
 TRAINING = TrainConfig(batch_size=256)
 STEPS, HELD_OUT_USERS = 300, 1000
@@ -60,7 +59,7 @@ def published(config: Config, intents: int, folder: str, steps: int = STEPS) -> 
       Seconds and losses of training, seconds of export, what the bundle measured, and how near users are to items.
     """
     simulator = CatalogueSimulator(config.benchmark.benchmark_items, DIM)
-    asked = dict(items=simulator.items, intents=intents, model=dataclasses.asdict(MODELS[intents]), steps=steps,
+    asked = dict(items=simulator.items, intents=intents, model=_model_facts(intents), steps=steps,
                  batch=TRAINING.batch_size, export=dataclasses.asdict(EXPORT), format=manifest_lib.FORMAT_VERSION)
     path = os.path.join(folder, FACTS_FILE)
     if os.path.exists(path):
@@ -85,7 +84,13 @@ def published(config: Config, intents: int, folder: str, steps: int = STEPS) -> 
     return record
 
 
-def trained(simulator: CatalogueSimulator, settings: ModelConfig, steps: int):
+def _model_facts(intents: int) -> dict:
+    """Settings of model and loss, by name."""
+    values = run_config.record(MODELS[intents])
+    return values["model"] | values["loss"]
+
+
+def trained(simulator: CatalogueSimulator, settings: Config, steps: int):
     """Trains with the library's own step.
 
     Returns:
@@ -93,11 +98,7 @@ def trained(simulator: CatalogueSimulator, settings: ModelConfig, steps: int):
     """
     model, runtime = build_model(settings, simulator.schema(), seed=0), LocalRuntime()
     model.item_encoder.ids.table.assign(simulator.vectors())
-    if settings.model == "clrec":
-        objective = build_variant(settings.queue_kind, model, settings.queue_size, False, runtime.local_variable)
-    else:
-        objective = build_multi_queue(settings.queue_kind, model, settings.queue_size // 2, runtime.local_variable,
-                                      simulator.items + 1, settings.st_mode, settings.st_max_ratio)
+    objective = settings.loss_class.make(ObjectiveInputs(settings, model, runtime.local_variable, schema=simulator.schema()))
     optimizer = build_optimizer(TRAINING, steps)
     optimizer.build(model.trainable_variables)
     call = make_train_call(model, objective, optimizer, TRAINING.clip_norm, runtime)

@@ -1,5 +1,4 @@
 """Memory of parameter servers beside what the formula says: 4·V·d·(1 + s) / P bytes, s slots of the optimizer."""
-import dataclasses
 
 from clrec_tf.config import Config
 from clrec_tf.lab.benchmarks.measured_cluster import MeasuredCluster
@@ -29,7 +28,7 @@ def _make(session) -> int:
     config = session.config
     items = Items(config.benchmark.benchmark_items)
     with session.runtime.scope():
-        model = build_model(dataclasses.replace(config.model, use_features=False), items.schema())
+        model = build_model(config.but(use_features=False).without_unread(), items.schema())
         optimizer = build_optimizer(config.train, 1)
         optimizer.build(model.trainable_variables)
     session.kept["memory"] = model, optimizer

@@ -6,7 +6,6 @@ log of each item's share of clicks, and Adagrad, as in its tutorials; ours a cac
 and lazy Adam, which keeps two slots per row instead of one. Theirs is measured as its tutorials run it, by `fit` over
 two tables, and as lean as it can be made: one table, and its training step in a compiled loop.
 """
-import dataclasses
 import os
 import statistics
 import tempfile
@@ -58,16 +57,15 @@ def run(config: Config) -> dict:
               for ours, side in (("ours", "cached"), ("ours_in_batch", "in_batch"))
               for name, theirs in (("tfrs_mean50", "tfrs"), ("tfrs_mean50_lean", "tfrs_lean"))}
     logging.info("samples/s %s, ratios %s", rates, ratios)
-    return dict(ratios=ratios, samples_per_s=rates, batch=config.train.batch_size, queue=config.model.queue_size)
+    return dict(ratios=ratios, samples_per_s=rates, batch=config.train.batch_size, queue=config.loss.queue_size)
 
 
 def our_run(config: Config, kind: str, workdir: str):
     """Our training of the same tower."""
-    model = dataclasses.replace(config.model, user_encoder="mean", queue=kind, embedding_dim=DIM, max_history=HISTORY,
-                                position="none", time_embedding="none", use_features=False)
-    train = dataclasses.replace(config.train, target_mode="sliding", validate_every=0.0, epochs=1)
-    paths = dataclasses.replace(config.paths, workdir=workdir)
-    return set_up(dataclasses.replace(config, model=model, train=train, paths=paths), LocalRuntime())
+    ours = config.but(user_encoder="mean", queue=kind, embedding_dim=DIM, max_history=HISTORY, position="none",
+                      time_embedding="none", use_features=False, target_mode="sliding", validate_every=0.0, epochs=1,
+                      workdir=workdir)
+    return set_up(ours.without_unread(), LocalRuntime())
 
 
 def click_shares(data_dir: str) -> np.ndarray:

@@ -88,12 +88,12 @@ def dense_bytes(model) -> int:
 def row_bytes(model, items: Items, config: Config, kind: str) -> dict[str, int]:
     """Per step, mean over some: rows in use down and their gradients up, and with both the rows' numbers."""
     steps = distinct_ids(items, draw_batches(items, config, 10), "cached" if kind == HISTORY_ONLY else kind,
-                         config.model.queue_size)
+                         config.loss.queue_size)
     widths = [table.table.shape[1] for table in model.item_encoder.feature_tables]
     values = numbers = 0
     for step in steps:
         read = step["clicked"] if kind == HISTORY_ONLY else np.union1d(step["clicked"], step["candidates"])
-        featured = read if config.model.candidate_features else step["clicked"]
+        featured = read if config.tower.candidate_features else step["clicked"]
         columns = [np.unique(column) for column in items.columns(featured)[1:]]
         values += sum(len(ids) * width for ids, width in zip([read, *columns], [config.model.embedding_dim, *widths]))
         numbers += sum(map(len, [read, *columns]))

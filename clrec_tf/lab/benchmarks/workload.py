@@ -9,9 +9,10 @@ from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.models.build import build_model
 from clrec_tf.objectives.alias_sampler import AliasSampler
-from clrec_tf.objectives.queue_variants import build_variant
-from clrec_tf.objectives.row_losses import RowLosses
-from clrec_tf.objectives.sampled_variants import SampledSoftmax
+from clrec_tf.objectives.base import RowObjective
+from clrec_tf.objectives.contrastive import build_variant
+from clrec_tf.objectives.contrastive import Contrastive
+from clrec_tf.objectives.sampled_softmax import SampledSoftmax
 from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
@@ -80,7 +81,7 @@ class Items:
 
 
 def draw_batches(items: Items, config: Config, steps: int) -> dict[str, np.ndarray]:
-    """`steps` batches of full histories, stacked: the fields of ``models/clrec`` with a first axis of steps."""
+    """`steps` batches of full histories, stacked: the fields of ``models/two_tower`` with a first axis of steps."""
     random = np.random.default_rng(DRAW_SEED)
     size, history = config.train.batch_size, config.model.max_history
     ids = items.drawn(random, steps, size * (history + 1))
@@ -100,27 +101,11 @@ def in_turn(stacked: dict) -> tf.data.Iterator:
     return iter(dataset.with_options(options))
 
 
-class HistoryOnly(RowLosses):
+class HistoryOnly(RowObjective):
     """A loss of the histories alone, to tell apart what they cost: no target is read, and there are no negatives."""
 
-    states, health_names = {}, ()
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def handles(self):
-        """There are no variables."""
-        return {}
-
-    def health(self, handles):
-        """Nothing to report."""
-        del handles
-        return {}
-
-    def losses(self, batch, handles):
+    def rows(self, batch, training=True):
         """Batch -> [B], a sum of each user's numbers."""
-        del handles
         history = batch["history"]
         size, length, width = history.shape
         items = self.model.history_vectors(tf.reshape(history, [size * length, width]))
@@ -145,7 +130,7 @@ class Trainer:
     def __init__(self, items: Items, config: Config, kinds=("cached",), runtime=None, open_feed=open_iterator):
         self.config, runtime = config, runtime or LocalRuntime()
         with runtime.scope():
-            self.model = build_model(config.model, items.schema(), items.content_vectors(), config.paths.seed)
+            self.model = build_model(config, items.schema(), items.content_vectors(), config.paths.seed)
             self.optimizer = build_optimizer(config.train, 10**6)
             self.optimizer.build(self.model.trainable_variables)
             objectives = {kind: self._objective(items, kind, runtime) for kind in kinds}
@@ -153,16 +138,17 @@ class Trainer:
                                             open_feed) for kind, objective in objectives.items()}
 
     def _objective(self, items, kind, runtime):
-        model, local, constant = self.config.model, runtime.local_variable, runtime.local_constant
+        capacity, local, constant = self.config.loss.queue_size, runtime.local_variable, runtime.local_constant
         if kind == HISTORY_ONLY:
             return HistoryOnly(self.model)
         if kind != SAMPLED_SOFTMAX:
-            return build_variant(kind, self.model, model.queue_size, model.mask_same_user, local)
+            mask_same_user = self.config.settings_of(Contrastive).mask_same_user
+            return build_variant(kind, self.model, capacity, mask_same_user, local)
         chances = items.chances()
         sampler = AliasSampler(chances, self.config.paths.seed, local, constant)
         log_q = np.append(0.0, np.log(chances)).astype(np.float32)
         rows = items.rows(np.arange(items.count + 1))
-        return SampledSoftmax(self.model, rows, sampler, model.queue_size, log_q, constant)
+        return SampledSoftmax(self.model, rows, sampler, capacity, log_q, constant)
 
     def call(self, kind: str, iterator):
         """Function of no arguments: one call of `steps_per_call` steps of a variant."""

@@ -108,17 +108,17 @@ class TableTrainer(tf.Module):
 
     @tf.function
     def _run(self):
-        handles = self._queue.handles()
-        self._prefill(handles)
+        queue = self._queue.open()
+        self._prefill(queue)
         first_averaged = self._steps - int(AVERAGED * self._steps)
         for number in tf.range(self._steps):
-            self._step(handles, Draws(self._seed, number))
+            self._step(queue, Draws(self._seed, number))
             self._sum.assign_add(tf.cast(number >= first_averaged, tf.float32) * self._table)
 
-    def _step(self, handles, draws):
+    def _step(self, queue, draws):
         contexts, positives = self._visits(draws, "clicks", BATCH)
         # Enqueue first: a positive belongs to its own denominator once.
-        queued = self._enqueue(handles, draws, contexts, positives)
+        queued = self._enqueue(queue, draws, contexts, positives)
         with tf.GradientTape() as tape:
             logits = tf.matmul(tf.one_hot(contexts, self._table.shape[0]), self._table)  # rows, with a dense gradient
             loss = tf.reduce_mean(self._loss(self.step_type(logits, contexts, positives, draws, *queued)))
@@ -127,19 +127,19 @@ class TableTrainer(tf.Module):
     def _new_queue(self):
         return FifoQueue(QUEUE, {"item": tf.TensorSpec([], tf.int32)}, LocalRuntime().local_variable)
 
-    def _prefill(self, handles):
+    def _prefill(self, queue):
         if self._entering:
             _, item = self._visits(Draws(self._seed, -1), self._entering, QUEUE)
-            self._queue.enqueue(handles, tf.ones([QUEUE], tf.bool), item=item)
+            queue.enqueue(tf.ones([QUEUE], tf.bool), item=item)
 
-    def _enqueue(self, handles, draws, contexts, positives):
+    def _enqueue(self, queue, draws, contexts, positives):
         """The further fields of a step."""
         del contexts
         if not self._entering:
             return tf.zeros([0], tf.int32), tf.zeros([0], tf.int64)
         item = positives if self._entering == "clicks" else self._visits(draws, self._entering, BATCH)[1]
-        pushed = self._queue.enqueue(handles, tf.ones([BATCH], tf.bool), item=item)
-        return self._queue.read(handles, "item"), pushed.slots
+        pushed = queue.enqueue(tf.ones([BATCH], tf.bool), item=item)
+        return queue.read("item"), pushed.slots
 
     def _visits(self, draws, kind, number):
         """Equally frequent contexts, and an item clicked or shown in each: [number], [number] int32."""

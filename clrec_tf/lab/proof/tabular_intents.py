@@ -59,23 +59,23 @@ class IntentTableTrainer(TableTrainer):
         return MultiQueue(CAPACITY, CAPACITY, self._intents, {"item": tf.TensorSpec([], tf.int32)},
                           LocalRuntime().local_variable)
 
-    def _prefill(self, handles):
+    def _prefill(self, queue):
         for number in tf.range(1, PREFILLS + 1):
             _, item = self._visits(Draws(self._seed, -number), self._entering, CAPACITY)
-            self._push(handles, item)
-        tf.debugging.assert_equal(self._queue.full(handles), True)
+            self._push(queue, item)
+        tf.debugging.assert_equal(queue.full(), True)
 
-    def _enqueue(self, handles, draws, contexts, positives):
-        pushed, items = self._push(handles, positives), self._table.shape[1]
-        main = self._queue.main.read(handles["main"], "item")
-        own = tf.reshape(self._queue.read(handles, "item"), [self._intents, CAPACITY])
-        count = lambda queue: tf.math.bincount(queue, minlength=items, maxlength=items, axis=-1, dtype=tf.float32)
+    def _enqueue(self, queue, draws, contexts, positives):
+        pushed, items = self._push(queue, positives), self._table.shape[1]
+        main = queue.main.read("item")
+        own = tf.reshape(queue.read("item"), [self._intents, CAPACITY])
+        count = lambda held: tf.math.bincount(held, minlength=items, maxlength=items, axis=-1, dtype=tf.float32)
         counts = tf.ensure_shape(count(own) + count(main[None, :]), [self._intents, items])
         return main, pushed.slots, self._compared_with(contexts, positives), counts
 
-    def _push(self, handles, item):
-        return self._queue.push(handles, tf.ones(tf.shape(item), tf.bool),
-                                lambda entries: tf.gather(self._item_intent, entries["item"]), item=item)
+    def _push(self, queue, item):
+        return queue.push(tf.ones(tf.shape(item), tf.bool),
+                          lambda entries: tf.gather(self._item_intent, entries["item"]), item=item)
 
     def _compared_with(self, contexts, positives):
         """The intent of each positive, h⁺."""

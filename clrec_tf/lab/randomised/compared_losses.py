@@ -5,15 +5,13 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.data.frequencies import log_popularity
-from clrec_tf.data.frequencies import smoothed_frequencies
+from clrec_tf.data.item_rows import Items
+from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.losses import ipw
-from clrec_tf.objectives.alias_sampler import AliasSampler
-from clrec_tf.objectives.impression_stream import ImpressionStream
+from clrec_tf.objectives.base import ObjectiveInputs
+from clrec_tf.objectives.ipw import PropensityWeighted
 from clrec_tf.objectives import propensity_models
-from clrec_tf.objectives.queue_variants import build_variant
-from clrec_tf.objectives import sampled_variants
 
 MLE, IPW = "mle", "ipw"
 
@@ -55,64 +53,39 @@ def chances(propensities: np.ndarray) -> np.ndarray:
     return np.pad(shares, ((0, 0), (1, 0))).astype(np.float32)
 
 
-class _Builder:
-    """Makes objectives over one model; `capacity` is Q and L."""
-
-    def __init__(self, config: Config, exposures: Exposures, model, seed: int, local_variable):
-        self.config, self.exposures, self.model, self.seed, self.local = config, exposures, model, seed, local_variable
-        self.rows = tf.range(exposures.num_items + 1, dtype=tf.int64)[:, None]
-        in_batch = config.model.queue == "in_batch"
-        self.capacity = config.train.batch_size if in_batch else config.model.queue_size
-
-    def mle(self):
-        """Softmax over all items."""
-        return sampled_variants.FullSoftmax(self.model, self.rows)
-
-    def sampled_softmax(self):
-        """Softmax over L items drawn by clicks, with logQ correction."""
-        frequencies = smoothed_frequencies(self.exposures.counts[1:], 1.0)
-        sampler = AliasSampler(frequencies, self.seed, self.local)
-        return sampled_variants.SampledSoftmax(self.model, self.rows, sampler, self.capacity,
-                                               tf.constant(log_popularity(self.exposures.counts)))
-
-    def weighted(self, table):
-        """Inverse propensity weighting of `mle` by q̂ of table [U or 1, V+1]."""
-        def of_batch(batch, constants):
-            table = constants["table"]
-            users = batch["user_id"] % table.shape[0]  # a table of one row holds for everybody
-            return tf.gather_nd(table, tf.stack([users, batch["target"][:, 0]], axis=1))
-
-        return sampled_variants.PropensityWeighted(self.mle(), of_batch, relative_cap(self.config, self.exposures),
-                                                   {"table": np.asarray(table, np.float32)})
-
-    def clrec(self, beta=1.0, impressions=False):
-        """The queue of --queue, fed with clicks or with every pair rated; see --debias_beta."""
-        stream = ImpressionStream(self.exposures.shown, self.rows, self.seed, self.local) if impressions else None
-        log_q = None
-        if beta < 1.0:
-            log_q = (1.0 - beta) * log_popularity(self.exposures.counts)
-            log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
-            log_q = tf.constant(log_q)
-        model = self.config.model
-        return build_variant(model.queue_kind, self.model, self.capacity, model.mask_same_user, self.local, log_q,
-                             stream)
-
-
-LOSSES = {
-    MLE: _Builder.mle,
-    "sampled_softmax": _Builder.sampled_softmax,
-    IPW: lambda builder: builder.weighted(builder.exposures.propensities),
-    "ipw_popularity": lambda builder: builder.weighted(builder.exposures.popularity()),
-    "clrec": _Builder.clrec,
-    "clrec_beta_.75": lambda builder: builder.clrec(beta=0.75),
-    "clrec_beta_.5": lambda builder: builder.clrec(beta=0.5),
-    "clrec_impressions": lambda builder: builder.clrec(impressions=True),
-}
+# The settings of each loss that --loss has; the others weigh full_softmax by a table of propensities.
+SETTINGS = {
+    MLE: dict(loss="full_softmax"),
+    "sampled_softmax": dict(loss="sampled_softmax", sampler="alias", sampler_power=-1.0, num_negatives=0),
+    "clrec": dict(loss="contrastive", negatives="clicks", debias_beta=1.0),
+    "clrec_beta_.75": dict(loss="contrastive", negatives="clicks", debias_beta=0.75),
+    "clrec_beta_.5": dict(loss="contrastive", negatives="clicks", debias_beta=0.5),
+    "clrec_impressions": dict(loss="contrastive", negatives="impressions", debias_beta=1.0)}
+LOSSES = (MLE, "sampled_softmax", IPW, "ipw_popularity", *list(SETTINGS)[2:])
 
 
 def build(name: str, config: Config, exposures: Exposures, model, seed: int, local_variable):
-    """The objective of a name of `LOSSES`, see ``objectives/queue_variants``."""
-    return LOSSES[name](_Builder(config, exposures, model, seed, local_variable))
+    """The objective of a name of `LOSSES`, see ``objectives/base``."""
+    if name not in SETTINGS:
+        table = exposures.propensities if name == IPW else exposures.popularity()
+        softmax = build(MLE, config, exposures, model, seed, local_variable)
+        return PropensityWeighted(softmax, _of_user, relative_cap(config, exposures),
+                                  {"table": np.asarray(table, np.float32)})
+    in_batch = config.plugs.get("queue") == "in_batch"
+    config = config.but(**SETTINGS[name], seed=seed,
+                        queue_size=config.train.batch_size if in_batch else config.loss.queue_size)
+    rows = np.arange(exposures.num_items + 1)[:, None]
+    schema = Schema(exposures.num_items, exposures.num_items + 1, (), 0, "int", False, 0, 0, {}, {})
+    return config.loss_class.make(ObjectiveInputs(
+        config, model, local_variable, lambda width: Items(rows[:, :width], exposures.counts),
+        lambda flag: np.stack([np.zeros_like(exposures.shown), exposures.shown], axis=1), schema=schema))
+
+
+def _of_user(batch, constants):
+    """q̂ [B] of the targets, by each row's user."""
+    table = constants["table"]
+    users = batch["user_id"] % table.shape[0]  # a table of one row holds for everybody
+    return tf.gather_nd(table, tf.stack([users, batch["target"][:, 0]], axis=1))
 
 
 def chosen(config: Config, exposures: Exposures) -> list[str]:
@@ -133,7 +106,7 @@ def chosen(config: Config, exposures: Exposures) -> list[str]:
 
 def relative_cap(config: Config, exposures: Exposures) -> float:
     """--ipw_cap as a cap of 1/q̂: 1 is the weight of an item shown as often as the average; 0 is no cap."""
-    return config.loss.ipw_cap * exposures.num_items or np.inf
+    return config.settings_of(PropensityWeighted).cap(exposures.num_items)
 
 
 def weight_report(config: Config, exposures: Exposures) -> dict[str, dict[str, float]]:

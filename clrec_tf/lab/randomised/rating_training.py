@@ -116,11 +116,11 @@ class Training:
     def __init__(self, config: Config, data: RatingData, clicks: Clicks, loss: str, seed: int, epochs: int):
         self._width, self._num_users, self._num_items = clicks.longest(), data.num_users, data.num_items
         self._clicks, examples = clicks, make_examples(clicks, clicks.longest())
-        settings = dataclasses.replace(config.model, position="none", time_embedding="none", max_history=self._width)
+        config = config.but(position="none", time_embedding="none", max_history=self._width, seed=seed)
         schema = Schema(data.num_items, data.num_items + 1, (), 0 if data.vectors is None else data.vectors.shape[1],
                         "int", False, data.num_users, len(clicks.users), {}, {})
         content = None if data.vectors is None else np.pad(data.vectors, ((1, 0), (0, 0)))
-        self.model = build_model(settings, schema, content, seed)
+        self.model = build_model(config, schema, content, seed)
         self._steps = -(-len(examples["weight"]) // config.train.batch_size)
         optimizer = build_optimizer(config.train, epochs * self._steps)
         optimizer.build(self.model.trainable_variables)
@@ -128,7 +128,7 @@ class Training:
         objective = compared_losses.build(
             loss, config, exposures_of(data, examples), self.model, seed, runtime.local_variable)
         self._iterator = iter(batches(examples, config.train.batch_size, epochs, seed))
-        if settings.prefill_queue and "queue" in objective.states:
+        if config.plugs.get("prefill_queue") and "queue" in objective.states:
             objective.prefill(batches(examples, config.train.batch_size, epochs, seed))
         self._call = make_train_call(self.model, objective, optimizer, config.train.clip_norm, runtime)
 

@@ -58,7 +58,7 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
       (a row for each simulation, repetition and model; checks).
     """
     require(config.paths.workdir, "workdir", "the end-to-end proof keeps its worlds and runs there")
-    if config.model.queue == "in_batch":
+    if config.plugs.get("queue") == "in_batch":
         raise UserError("--queue=in_batch: the end-to-end proof compares a queue with as many sampled negatives; give "
                         "cached or raw")
     rows = []
@@ -89,7 +89,7 @@ def results(config: Config, models: dict, measure) -> dict[str, dict]:
     beside the data's; done once."""
     folder, measured = os.path.dirname(config.paths.data_dir), {}
     for name, settings in models.items():
-        of_model = replaced(replaced(config, paths=dict(workdir=os.path.join(folder, name))), **settings)
+        of_model = replaced(config, paths=dict(workdir=os.path.join(folder, name)), **settings).without_unread()
         path = os.path.join(of_model.paths.workdir, RESULT_FILE)
         if not os.path.exists(path):
             logging.info("%s: %s", folder, name)
@@ -100,8 +100,7 @@ def results(config: Config, models: dict, measure) -> dict[str, dict]:
 
 def replaced(config: Config, **sections: dict) -> Config:
     """The settings with some values of some sections replaced."""
-    return dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **values)
-                                          for section, values in sections.items()})
+    return config.but(**{name: value for values in sections.values() for name, value in values.items()})
 
 
 def prepared(config: Config, folder: str) -> Config:
@@ -144,7 +143,7 @@ def against_truth(config: Config) -> dict[str, dict]:
     users = read_evaluation_set(data_dir, "test", trained.schema, trained.manifest, config.evaluate.max_users,
                                 config.paths.seed)
     judge = Judge(simulated_logs.load_truth(config.exposure_world.world_dir), users, catalogue.original_ids)
-    encoder = Encoder(trained.model, trained.model_config.max_history)
+    encoder = Encoder(trained.model, trained.max_history)
     cosines = protocols.vector_scorer(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows))
     scorers = dict(model=cosines, oracle=judge.oracle_scorer(),
                    most_popular=protocols.most_popular_scorer(catalogue.counts))

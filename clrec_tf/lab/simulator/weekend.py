@@ -55,7 +55,7 @@ def hit_rates(config: Config) -> dict[str, float]:
     """`figures` of the model of --workdir."""
     trained = load_trained(config, config.evaluate.eval_checkpoint)
     catalogue = read_catalogue(config.paths.data_dir, trained.schema, trained.manifest)
-    encoder = Encoder(trained.model, trained.model_config.max_history)
+    encoder = Encoder(trained.model, trained.max_history)
     items, hits, users = encoder.compared_items(catalogue.item_rows), {}, {}
     for name, part in PARTS.items():
         evaluated = read_evaluation_set(config.paths.data_dir, part, trained.schema, trained.manifest,

@@ -53,7 +53,7 @@ def run(config: Config) -> int:
         if not manifest.records("valid"):
             raise DataError(f"--data_dir={data_dir} has no validation part: an evaluator has nothing to do; leave it "
                             "out, or prepare with a split that has one")
-        model = build_model(config.model, schema, load_content(data_dir, schema), config.paths.seed)
+        model = build_model(config, schema, load_content(data_dir, schema), config.paths.seed)
         scored = _Scored(config, model, Validator(config, schema, manifest, model))
         total = Assignments(training_plan(config, manifest), config.train.epochs).total
         while True:

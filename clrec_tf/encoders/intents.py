@@ -9,6 +9,8 @@ import dataclasses
 import tensorflow as tf
 
 from clrec_tf.data.histories import UNKNOWN_GAP
+from clrec_tf.encoders.base import UserEncoder
+from clrec_tf.encoders.base import UserVectors
 from clrec_tf.encoders.clicks import BOUNDARIES
 from clrec_tf.encoders.clicks import positions
 from clrec_tf.encoders.clicks import time_bucket
@@ -16,6 +18,9 @@ from clrec_tf.encoders.dense import JoinedMlp
 from clrec_tf.encoders import embeddings
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.losses.contrastive import MASKED
+from clrec_tf.settings.registry import ENCODERS
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
 
 
 def routing_logits(categories: tf.Tensor, prototypes: tf.Tensor, temperature: float) -> tf.Tensor:
@@ -52,47 +57,47 @@ def intent_logits(interest: tf.Tensor, vectors: tf.Tensor, temperature: float) -
 
 
 @dataclasses.dataclass(frozen=True)
-class Intents:
-    """The intents of a batch of users.
+class Intents(UserVectors):
+    """The intents of a batch of users: `vectors` z [B,H,D], `logits` w̃ [B,H], and
 
     Attributes:
-      vectors: z [B,H,D], normalized.
-      logits: w̃ [B,H].
       routing: routing logits of the clicks, [B·T,H].
       mask: [B·T] bool, True at clicks.
     """
-    vectors: tf.Tensor
-    logits: tf.Tensor
     routing: tf.Tensor
     mask: tf.Tensor
 
 
-class IntentUserEncoder(tf.keras.layers.Layer):
-    """Histories -> `Intents`.
+@dataclasses.dataclass(frozen=True)
+class IntentSettings(Section):
+    """--model=multi_clrec: the intents"""
+    num_intents: int = setting(16, "multi_clrec: intents H, vectors per user.", lower=1, upper=1024)
+    use_dwell: bool = setting(True, "multi_clrec: weigh clicks by how long the user stayed, where the data says so.")
+    residual: bool = setting(False, "multi_clrec: MLPs add to their input, and items are normalized before they are "
+                                    "summed, as the method's predecessor did.")
 
-    Args:
-      dim: d.
-      intents: H.
-      max_history: T, rows of the position table.
-      temperature: ρ.
-      position: "backward", "forward" or "none".
-      boundaries: of the time buckets, ascending seconds; empty: no time.
-      uses_dwell: whether dwell times are read.
-      residual: MLP3 and MLP4 are added to their first d inputs, and items are normalized before they are summed.
-      seed: of the initial values.
-      product_dtype: of the products in the MLPs, see ``dense``.
+
+@ENCODERS.register("intents", tower="multi_clrec")
+class IntentUserEncoder(UserEncoder):
+    """Histories -> `Intents`. Clicks come as `items`, g and the category's c side by side [B,T,2D].
+
+    With `residual`, MLP3 and MLP4 are added to their first d inputs, and items are normalized before they are summed.
     """
 
-    def __init__(self, dim, intents, max_history, temperature, position, boundaries, uses_dwell, residual, seed,
-                 product_dtype=tf.float32):
-        super().__init__(name="user_encoder")
-        self.dim, self.intents, self.temperature, self.position = dim, intents, temperature, position
-        self.boundaries, self.residual = tuple(boundaries), residual
+    Settings = IntentSettings
+    summary = "one vector for each intent (Multi-CLRec)."
+
+    def __init__(self, settings, sizes):
+        super().__init__(settings, sizes)
+        dim, intents, seed, product_dtype = sizes.dim, settings.num_intents, sizes.seed, sizes.product_dtype
+        uses_dwell = settings.use_dwell and sizes.schema is not None and sizes.schema.has_dwell
+        self.dim, self.intents, self.temperature, self.position = dim, intents, sizes.temperature, sizes.position
+        self.boundaries, self.residual = tuple(sizes.boundaries), settings.residual
         vectors = lambda name, offset: self.add_weight(
             name=name, shape=(intents, dim), initializer=embeddings.embedding_initializer(dim, seed + offset))
         self.prototypes, self.biases = vectors("prototypes", 0), vectors("biases", 1)
         table = lambda rows, offset, name: embeddings.EmbeddingTable(rows, dim, dim, False, seed + offset, name=name)
-        self.position_table = None if position == "none" else table(max_history, 2, "positions")
+        self.position_table = None if sizes.position == "none" else table(sizes.max_history, 2, "positions")
         self.time_table = table(len(self.boundaries) + 2, 3, "time_buckets") if self.boundaries else None
         self.dwell_table = table(len(BOUNDARIES["log2"]) + 2, 4, "dwell_buckets") if uses_dwell else None
         tables = [self.position_table, self.time_table, self.dwell_table]
@@ -105,15 +110,29 @@ class IntentUserEncoder(tf.keras.layers.Layer):
         """Routing logits of items: c [N,d] -> [N,H]."""
         return routing_logits(categories, self.prototypes, self.temperature)
 
-    def call(self, clicks, mask, gaps=None, dwell=None):
-        """Clicks as g and c side by side [B,T,2d], mask [B,T] (padding last), gaps, dwell [B,T] s -> `Intents`."""
-        tf.debugging.assert_shapes([(clicks, ("B", "T", 2 * self.dim)), (mask, "BT")])
+    @classmethod
+    def vectors_of(cls, settings):
+        """H."""
+        return settings.num_intents
+
+    @property
+    def reads(self) -> frozenset:
+        """Times and dwell times, where the data has them."""
+        return frozenset(name for name, table in (("times", self.time_table), ("dwell", self.dwell_table))
+                         if table is not None)
+
+    def call(self, clicks, training=False):
+        """-> `Intents`."""
+        del training
+        mask = clicks.mask
+        tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (mask, "BT")])
         length = mask.shape[1]
-        flat = tf.reshape(clicks, [-1, 2 * self.dim])
-        scores = self.importance_mlp.finish(self.importance_mlp.part(0, flat) + self._signals(mask, gaps, dwell))
+        flat = tf.reshape(clicks.items, [-1, 2 * self.dim])
+        hidden = self.importance_mlp.part(0, flat) + self._signals(mask, clicks.gaps, clicks.dwell)
+        scores = self.importance_mlp.finish(hidden)
         weights = importance(tf.reshape(scores, [-1, length]), mask)
         routing = self.route(flat[:, self.dim:])
-        items = clicks[:, :, :self.dim]
+        items = clicks.items[:, :, :self.dim]
         items = l2_normalize(items) if self.residual else items
         sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, items)
         vectors = l2_normalize(self._intent_vectors(sums))

@@ -1,9 +1,15 @@
-"""The query tower f(x) of single-queue CLRec: MultiAtt over the clicks, then weighted head aggregation (WHA)."""
+"""The paper's query tower, `--user_encoder=multi_att`: MultiAtt over clicks, then weighted head aggregation."""
+import dataclasses
+
 import tensorflow as tf
 
+from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.dense import apply_layers
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.losses.contrastive import MASKED
+from clrec_tf.settings.registry import ENCODERS
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
 
 
 def masked_attention(scores: tf.Tensor, values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -41,13 +47,6 @@ def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.nn.softmax(scores, axis=1)[:, :, None] * heads, axis=1)
 
 
-def masked_mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean over the clicks: [B,T,D], [B,T] -> [B,D]; zero for an empty history."""
-    valid = tf.cast(mask, values.dtype)[:, None, :]
-    weights = tf.math.divide_no_nan(valid, tf.reduce_sum(valid, axis=2, keepdims=True))
-    return tf.squeeze(tf.matmul(weights, values), axis=1)
-
-
 def mlp(input_dim, hidden, output_dim, name):
     """Dense(hidden, tanh) -> Dense(output_dim), glorot normal kernels, built."""
     dense = lambda width, activation: tf.keras.layers.Dense(width, activation, kernel_initializer="glorot_normal")
@@ -77,49 +76,37 @@ class HeadAggregation(tf.keras.layers.Layer):
         return self.mlp(mean) if self.kind == "mean_mlp" else mean
 
 
-class AttentionUserEncoder(tf.keras.layers.Layer):
-    """MultiAtt and head aggregation over encoded clicks.
+@dataclasses.dataclass(frozen=True)
+class MultiAttSettings(Section):
+    """--user_encoder=multi_att"""
+    attention_heads: int = setting(4, "Heads H of the multi-head attention.", lower=1)
+    attention_hidden: int = setting(0, "Hidden width of the attention MLP (0: 4d).", lower=0)
+    attention_values: str = setting("all",
+        "What attention sums: all = item + time + position, item = item vector only.", choices=("all", "item"))
+    head_aggregation: str = setting("wha", "How heads become one vector (paper, Table 12).",
+                                    choices=("wha", "mean", "mean_mlp", "concat_mlp"))
 
-    Args:
-      dim: d.
-      heads: H.
-      hidden: width of the attention MLP.
-      aggregation: see `HeadAggregation`.
-      values: "all": attention sums X (item, time, position); "item": the item vectors alone.
-      product_dtype: of the attention MLP's products, see ``dense``.
-    """
 
-    def __init__(self, dim, heads, hidden, aggregation, values, product_dtype=tf.float32):
-        super().__init__(name="user_encoder")
-        self.product_dtype = product_dtype
-        self.heads, self.values = heads, values
-        self.attention = mlp(dim, hidden, heads, "attention")
-        self.aggregation = HeadAggregation(aggregation, heads, dim)
+@ENCODERS.register("multi_att")
+class AttentionUserEncoder(UserEncoder):
+    """MultiAtt and head aggregation over encoded clicks."""
 
-    def call(self, clicks, items, mask):
-        """clicks X [B,T,D], items g [B,T,D], mask [B,T] -> f(x) [B,D], not yet normalized."""
-        batch_size, length, dim = clicks.shape
+    Settings = MultiAttSettings
+    summary = "multi-head attention and weighted head aggregation (paper)."
+
+    def __init__(self, settings, sizes):
+        super().__init__(settings, sizes)
+        dim, heads = sizes.dim, settings.attention_heads
+        self.attention = mlp(dim, settings.attention_hidden or 4 * dim, heads, "attention")
+        self.aggregation = HeadAggregation(settings.head_aggregation, heads, dim)
+
+    def call(self, clicks, training=False):
+        """-> f(x) [B,D], not yet normalized."""
+        del training
+        batch_size, length, dim = clicks.vectors.shape
         # Flat, since TensorFlow joins product, bias and tanh of matrices into one operation.
-        scores = apply_layers(self.attention, tf.reshape(clicks, [-1, dim]), self.product_dtype)
-        scores = tf.reshape(scores, [batch_size or -1, length, self.heads])
-        heads = masked_attention(scores, clicks if self.values == "all" else items, mask)
-        return self.aggregation(heads)
-
-
-class MeanUserEncoder(tf.keras.layers.Layer):
-    """Mean of the clicks, the cheap query tower: X [B,T,D], g, mask -> [B,D].
-
-    `of_sums` gives the same from sums, for callers that need not lay out every click.
-    """
-
-    def __init__(self):
-        super().__init__(name="user_encoder")
-
-    def call(self, clicks, items, mask):
-        """clicks X [B,T,D], items (unused), mask [B,T] -> [B,D]."""
-        del items
-        return masked_mean(clicks, mask)
-
-    def of_sums(self, sums, mask):
-        """Σ_t X_t [B,D], mask [B,T] -> [B,D]; zero for an empty history."""
-        return tf.math.divide_no_nan(sums, tf.reduce_sum(tf.cast(mask, sums.dtype), axis=1, keepdims=True))
+        flat = tf.reshape(clicks.vectors, [-1, dim])
+        scores = apply_layers(self.attention, flat, self.sizes.product_dtype)
+        scores = tf.reshape(scores, [batch_size or -1, length, self.settings.attention_heads])
+        values = clicks.vectors if self.settings.attention_values == "all" else clicks.items
+        return self.aggregation(masked_attention(scores, values, clicks.mask))

@@ -1,0 +1,110 @@
+"""What every user encoder is: one file with its settings and its layer, registered under the name that users give.
+
+Letters: B batch, T clicks of a history, D width, K vectors per user.
+"""
+import dataclasses
+from typing import NamedTuple, Optional
+
+import tensorflow as tf
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.settings.setting import Section
+
+
+class Clicks(NamedTuple):
+    """Histories as an encoder sees them, oldest click first, padding last.
+
+    Attributes:
+      vectors: X [B,T,D], the items with their positions and times (see ``clicks``); None for an encoder that reads
+        positions and times itself.
+      items: g [B,T,·], the item vectors alone.
+      mask: [B,T] bool, True at clicks.
+      gaps: [B,T] int64, seconds before the next click that is asked for, −1 = unknown; None: all unknown.
+      dwell: [B,T] int64, seconds that the user stayed, −1 = unknown; None: all unknown.
+    """
+    vectors: Optional[tf.Tensor]
+    items: tf.Tensor
+    mask: tf.Tensor
+    gaps: Optional[tf.Tensor] = None
+    dwell: Optional[tf.Tensor] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What an encoder's layers are made from, beside its own settings.
+
+    Attributes:
+      dim: d, width of items and users.
+      max_history: T.
+      temperature: ρ.
+      position: "backward", "forward" or "none"; see ``clicks``.
+      boundaries: of the time buckets, ascending seconds; empty: no time.
+      schema: facts of the data; None where only sizes matter.
+      seed: of initial values.
+      product_dtype: of large products, see ``dense``.
+    """
+    dim: int
+    max_history: int = 50
+    temperature: float = 0.07
+    position: str = "backward"
+    boundaries: tuple = ()
+    schema: Optional[schema_lib.Schema] = None
+    seed: int = 0
+    product_dtype: tf.DType = tf.float32
+
+
+@dataclasses.dataclass(frozen=True)
+class UserVectors:
+    """What an encoder of several vectors gives.
+
+    Attributes:
+      vectors: [B,K,D], normalized.
+      logits: [B,K], whose softmax is the vectors' weights.
+    """
+    vectors: tf.Tensor
+    logits: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings(Section):
+    """An encoder or loss without settings of its own."""
+
+
+class UserEncoder(tf.keras.layers.Layer):
+    """The query tower's own part: clicks -> vectors.
+
+    Subclasses are registered by `ENCODERS.register(name)`.
+
+    Args:
+      settings: an instance of `Settings`.
+      sizes: the tower's.
+    """
+
+    Settings = NoSettings
+    summary = ""  # a phrase for --help
+    reads = frozenset()  # of "times", "dwell": what the encoder reads of clicks beside `vectors` and `items`
+    adds_clicks = False  # whether the users are a function of Σ_t X_t and the mask alone, given by `of_sums`
+
+    def __init__(self, settings, sizes: Sizes):
+        super().__init__(name="user_encoder")
+        self.settings, self.sizes = settings, sizes
+
+    @classmethod
+    def vectors_of(cls, settings) -> int:
+        """K of an encoder with these settings."""
+        del settings
+        return 1
+
+    @property
+    def num_vectors(self) -> int:
+        """K."""
+        return self.vectors_of(self.settings)
+
+    def call(self, clicks: Clicks, training: bool = False):
+        """-> [B,D], not normalized; `UserVectors` where `num_vectors` is above 1.
+
+        Args:
+          clicks: of B users; a user without clicks has a mask of False.
+          training: whether a training step asks (dropout).
+        """
+        raise NotImplementedError

@@ -1,0 +1,29 @@
+"""The mean of the clicks, the cheap query tower: `--user_encoder=mean`."""
+import tensorflow as tf
+
+from clrec_tf.encoders.base import UserEncoder
+from clrec_tf.settings.registry import ENCODERS
+
+
+def masked_mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean over the clicks: [B,T,D], [B,T] -> [B,D]; zero for an empty history."""
+    valid = tf.cast(mask, values.dtype)[:, None, :]
+    weights = tf.math.divide_no_nan(valid, tf.reduce_sum(valid, axis=2, keepdims=True))
+    return tf.squeeze(tf.matmul(weights, values), axis=1)
+
+
+@ENCODERS.register("mean")
+class MeanUserEncoder(UserEncoder):
+    """f(x) = mean_t X_t. `of_sums` gives the same from sums, for callers that need not lay out every click."""
+
+    summary = "mean of the history."
+    adds_clicks = True
+
+    def call(self, clicks, training=False):
+        """-> [B,D]."""
+        del training
+        return masked_mean(clicks.vectors, clicks.mask)
+
+    def of_sums(self, sums: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Σ_t X_t [B,D], mask [B,T] -> [B,D]; zero for an empty history."""
+        return tf.math.divide_no_nan(sums, tf.reduce_sum(tf.cast(mask, sums.dtype), axis=1, keepdims=True))

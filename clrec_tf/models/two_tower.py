@@ -1,0 +1,218 @@
+"""The contract of two towers that share the item encoder, and what all of them do alike.
+
+Batches are dicts of tensors (see ``data/input_pipeline``)::
+
+    history  [B,T,C] int64  item rows, oldest first, padding at the end
+    length   [B]     int64  clicks in the history
+    target   [B,C]   int64  item row of the clicked item
+    user_id  [B]     int64
+    weight   [B]     float32  importance; 0 = the row does not count and does not enter the queue
+    time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
+    dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (only for data with dwell times, and models that
+                            read them); the target's is not there
+"""
+import dataclasses
+import math
+from typing import Any
+from typing import Optional
+
+import tensorflow as tf
+
+from clrec_tf.encoders.base import NoSettings
+from clrec_tf.encoders.items import distinct_rows
+from clrec_tf.losses.contrastive import l2_normalize
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """One step's vectors, normalized if the similarity is the cosine.
+
+    Attributes:
+      users: f(x) [B,D].
+      positives: g(y) [B,D] of the targets.
+      distinct: [U,D], g of every distinct item among the candidates given (the raw queue's, or sampled ones).
+      distinct_ids: [U] int64, theirs.
+      counts: [U] int32, how often each stands among them.
+      queued: [N] int32, where each candidate's vector is in `distinct`.
+      intents: of Multi-CLRec, see ``multi_clrec``.
+    """
+    users: tf.Tensor
+    positives: tf.Tensor
+    distinct: Optional[tf.Tensor] = None
+    distinct_ids: Optional[tf.Tensor] = None
+    counts: Optional[tf.Tensor] = None
+    queued: Optional[tf.Tensor] = None
+    intents: Any = None
+
+
+class TwoTower(tf.keras.Model):
+    """The candidate tower g, the query tower f, and the score φ between them; registered by `TOWERS.register(name)`.
+
+    Args:
+      item_encoder: rows [N,C] -> [N, history_width], of which the first `item_encoder.dim` numbers are g.
+      click_encoder: g, mask, gaps -> X, see ``encoders/clicks``; None where the user encoder does that too.
+      user_encoder: see ``encoders/base``.
+      similarity: "cosine" or "dot".
+      temperature: ρ.
+
+    Attributes:
+      candidate_features: whether the candidate tower reads item features; the query tower always does. Without, the
+        candidate tower is the id table alone.
+    """
+
+    Settings = NoSettings
+    summary = ""  # a phrase for --help
+    candidate_features = True
+
+    def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature, name):
+        super().__init__(name=name)
+        # In this order, by which checkpoints number the optimizer's slots.
+        self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
+        self.similarity, self.temperature = similarity, temperature
+
+    @classmethod
+    def encoder_name(cls, settings) -> str:
+        """The user encoder's name in `ENCODERS`."""
+        raise NotImplementedError
+
+    @classmethod
+    def make(cls, inputs) -> "TwoTower":
+        """A freshly initialised model from ``build.TowerInputs``; `UserError` where settings and data do not agree."""
+        raise NotImplementedError
+
+    # Facts that training, evaluation and serving ask for.
+
+    @property
+    def logit_bound(self) -> float:
+        """What no logit exceeds: 1/ρ for the cosine."""
+        return 1.0 / self.temperature if self.similarity == "cosine" else math.inf
+
+    @property
+    def num_intents(self) -> int:
+        """H, vectors per user."""
+        return self.user_encoder.num_vectors
+
+    @property
+    def reads(self) -> frozenset:
+        """What the query tower reads of clicks beside the items: of "times", "dwell"."""
+        return self.user_encoder.reads
+
+    @property
+    def uses_time(self) -> bool:
+        """Whether the query tower reads time gaps."""
+        return "times" in self.reads
+
+    @property
+    def uses_dwell(self) -> bool:
+        """Whether the query tower reads dwell times."""
+        return "dwell" in self.reads
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether any tower reads item features."""
+        return self.item_encoder.item_width > 1
+
+    @property
+    def history_width(self) -> int:
+        """Numbers per item that the query tower reads: of `history_vectors`."""
+        return self.item_encoder.dim
+
+    @property
+    def query_variables(self) -> list:
+        """What `user_intents` reads, given the items' vectors."""
+        return self.user_encoder.variables
+
+    # Vectors.
+
+    def score_vectors(self, vectors):
+        """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
+        return l2_normalize(vectors) if self.similarity == "cosine" else vectors
+
+    def item_vectors(self, rows):
+        """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
+        raise NotImplementedError
+
+    def history_vectors(self, rows):
+        """Items as the query tower reads them: rows [N,C] -> [N,history_width]."""
+        return self.item_encoder(rows)
+
+    def user_intents(self, items, mask, gaps=None, dwell=None):
+        """The vectors that users are served with, the heaviest first.
+
+        Args:
+          items: [B,T,history_width], from `history_vectors`.
+          mask: [B,T] bool.
+          gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
+
+        Returns:
+          (vectors [B,H,D] ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
+        """
+        raise NotImplementedError
+
+    def user_vectors(self, items, mask, gaps=None, dwell=None):
+        """f(x) [B,D], the heaviest of `user_intents`, ready to be compared."""
+        return self.user_intents(items, mask, gaps, dwell)[0][:, 0]
+
+    def auxiliary_losses(self, encoded, batch):
+        """What the model adds to the loss of each row, whatever the loss: [B], or a scalar for all rows."""
+        del encoded, batch
+        return 0.0
+
+    def call(self, batch):
+        """The query tower on a batch: -> f(x) [B,D]."""
+        return self.encode(batch).users
+
+    def encode(self, batch, candidate_rows=None, training=False) -> Encoded:
+        """Encodes history, targets and further candidates (of a raw queue, or sampled), each distinct item once.
+
+        Args:
+          batch: see the module.
+          candidate_rows: [N,C] int64 item rows, or None.
+          training: whether a training step asks (dropout).
+        """
+        history, target = batch["history"], batch["target"]
+        batch_size, length, width = history.shape[0], history.shape[1], history.shape[2]
+        clicks = tf.reshape(history, [batch_size * length, width])
+        candidates = [target] if candidate_rows is None else [candidate_rows, target]
+        if self.candidate_features:
+            # The candidates come first, so their distinct items are the first of all distinct ones.
+            distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
+            items = self._history_items(distinct)
+            targets, users, intents = self._encode_rows(items, inverse[-batch_size * (1 + length):], batch, training)
+        else:
+            distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
+            items = self.item_encoder.ids.rows_of(distinct[:, 0])
+            targets, intents = tf.gather(items, inverse[-batch_size:]), None
+            users = self._encode_users(clicks, batch, training)
+        positives = self.score_vectors(targets)
+        if candidate_rows is None:
+            return Encoded(users, positives, intents=intents)
+        queued = inverse[:tf.shape(candidate_rows)[0]]
+        _, _, counts = tf.unique_with_counts(queued)
+        # Cut in two steps, which keeps the width known.
+        vectors = self.score_vectors(items[:tf.size(counts)][:, :self.item_encoder.dim])
+        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, intents)
+
+    def _history_items(self, rows):
+        """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
+        return self.item_encoder(rows)
+
+    def _encode_users(self, clicks, batch, training):
+        """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
+        distinct, inverse = distinct_rows(clicks)
+        no_targets = tf.zeros([batch["history"].shape[0]], tf.int32)
+        return self._encode_rows(self._history_items(distinct), tf.concat([no_targets, inverse], 0), batch, training)[1]
+
+    def _encode_rows(self, items, places, batch, training):
+        """From distinct items to both towers' vectors.
+
+        Args:
+          items: [U,history_width].
+          places: [B+B·T] int32, where targets and clicks are among them.
+          batch: see the module.
+          training: see `encode`.
+
+        Returns:
+          (targets g(y) [B,D], users f(x) [B,D] ready to be compared, the model's `Encoded.intents`).
+        """
+        raise NotImplementedError

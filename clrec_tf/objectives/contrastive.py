@@ -1,0 +1,88 @@
+"""CLRec's loss, --loss=contrastive: negatives from a queue of clicks or impressions, and how much popularity it removes."""
+import dataclasses
+
+import numpy as np
+
+from clrec_tf.data.frequencies import log_popularity
+from clrec_tf.errors import UserError
+from clrec_tf.objectives.cached_queue_negatives import cached_queue
+from clrec_tf.objectives.cached_queue_negatives import CachedQueueNegatives
+from clrec_tf.objectives.impression_stream import ImpressionStream
+from clrec_tf.objectives.in_batch_negatives import InBatchNegatives
+from clrec_tf.objectives.queue_negatives import QueueNegatives
+from clrec_tf.objectives.queue_settings import QueueSettings
+from clrec_tf.objectives.raw_queue_negatives import raw_queue
+from clrec_tf.objectives.raw_queue_negatives import RawQueueNegatives
+from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.setting import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class ContrastiveSettings(QueueSettings):
+    """--loss=contrastive"""
+    mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
+    debias_beta: float = setting(1.0,
+        "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
+        "softmax, p(y|x); between, p(y|x)/p(y)^β. With --negatives=impressions, of the impressions' popularity.",
+        lower=0.0, upper=1.0)
+    negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
+                             choices=("clicks", "impressions"))
+
+    def check(self, config):
+        """`UserError` where a batch does not enter the queue whole, or flags contradict each other."""
+        if self.queue != "in_batch" and config.loss.queue_size < config.train.batch_size:
+            raise UserError(
+                f"--queue_size={config.loss.queue_size} is smaller than --batch_size={config.train.batch_size}: "
+                "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
+        if self.negatives == "impressions" and self.mask_same_user:
+            raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user "
+                            "to leave out; give one of them")
+
+    @property
+    def queue_kind(self) -> str:
+        """--queue, chosen where it is auto."""
+        return "cached" if self.queue == "auto" else self.queue
+
+
+@LOSSES.register("contrastive")
+class Contrastive(QueueNegatives):
+    """Chooses the variant of --queue, with a correction of degree β, or with impressions in the queue."""
+
+    Settings = ContrastiveSettings
+    summary = "CLRec, negatives from --queue."
+
+    @classmethod
+    def make(cls, inputs):
+        """What is corrected is the popularity p̂ of what feeds the queue."""
+        settings, impressions, log_q = inputs.config.settings_of(cls), None, None
+        if settings.negatives == "impressions":
+            shown = np.array(inputs.read_exposures("--negatives=impressions")[:, 1])
+            impressions = ImpressionStream(shown, inputs.items.rows, inputs.seed, inputs.local_variable,
+                                           inputs.local_constant)
+        if settings.debias_beta < 1.0:
+            counts = (np.bincount(shown, minlength=len(inputs.items.rows)) if impressions else inputs.items.counts)
+            log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
+            log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
+        return build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size, settings.mask_same_user,
+                             inputs.local_variable, log_q=log_q, impressions=impressions,
+                             local_constant=inputs.local_constant, balanced=settings.balanced_gradient)
+
+
+def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, **settings) -> QueueNegatives:
+    """The variant "in_batch", "raw" or "cached" over a new queue.
+
+    Args:
+      kind: variant.
+      model: a `TwoTower`.
+      capacity: Q.
+      mask_same_user: leave a user's other clicks out of its denominator.
+      local_variable: from the runtime, see `FifoQueue`.
+      balanced: see `CachedQueueNegatives`.
+      **settings: log_q, impressions, local_constant, see `QueueNegatives`.
+    """
+    if kind == "in_batch":
+        return InBatchNegatives(model, None, mask_same_user, **settings)
+    if kind == "raw":
+        return RawQueueNegatives(model, raw_queue(capacity, model, local_variable), mask_same_user, **settings)
+    return CachedQueueNegatives(model, cached_queue(capacity, model, local_variable), mask_same_user,
+                                balanced=balanced, **settings)

@@ -1,0 +1,29 @@
+"""--loss=full_softmax: maximum likelihood over all items."""
+from clrec_tf.errors import UserError
+from clrec_tf.losses import contrastive
+from clrec_tf.objectives.compared import Compared
+from clrec_tf.settings.registry import LOSSES
+
+MAX_FULL_SOFTMAX = 20_000  # items; more are scored by sampled softmax
+
+
+@LOSSES.register("full_softmax")
+class FullSoftmax(Compared):
+    """−log softmax over all items: maximum likelihood, e^φ ∝ p(y|x). Costs an encoding of all items per step."""
+
+    summary = "over all items."
+
+    @classmethod
+    def make(cls, inputs):
+        """`UserError` where the catalogue is too large to be scored in every step."""
+        if inputs.schema.num_items > MAX_FULL_SOFTMAX:
+            raise UserError(f"--loss=full_softmax scores every item in every step; {inputs.schema.num_items} are more "
+                            f"than {MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
+        return cls(inputs.model, inputs.items.rows, local_constant=inputs.local_constant)
+
+    def compare(self, batch, training=True):
+        """Batch -> (encoded, [B])."""
+        encoded = self.model.encode(batch, self.constants["rows"][1:], training)
+        logits = self._logits(encoded.users, encoded.distinct)
+        return encoded, contrastive.contrastive_loss(
+            self._positive_logits(encoded), logits, bound=self.model.logit_bound)

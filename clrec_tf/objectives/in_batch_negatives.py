@@ -1,0 +1,20 @@
+"""(a) of the paper's Figure 2: the batch's own positives are the negatives."""
+import tensorflow as tf
+
+from clrec_tf.losses import contrastive
+from clrec_tf.objectives.queue_negatives import QueueNegatives
+
+
+class InBatchNegatives(QueueNegatives):
+    """The batch's own positives, or as many impressions: the queue with Q = B. Nothing is kept between steps."""
+
+    def compare(self, batch, training):
+        """Batch -> (encoded, (positive logits [B], candidate logits [B,B]))."""
+        rows, valid, _ = self._fed(batch)
+        encoded, live = self._encode_fed(batch, rows, training)
+        keep = valid[None, :]
+        if self.mask_same_user:
+            own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
+            keep &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
+        candidates = self._logits(encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep)
+        return encoded, self._with_positives(self._positive_logits(encoded, batch), candidates)

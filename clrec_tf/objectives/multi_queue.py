@@ -1,0 +1,65 @@
+"""Multi-CLRec's loss, --loss=contrastive with --model=multi_clrec: 1+H queues of clicks."""
+import dataclasses
+
+from clrec_tf.errors import UserError
+from clrec_tf.objectives.cached_multi_queue import CachedMultiQueue
+from clrec_tf.objectives.multi_queue_negatives import MultiQueueNegatives
+from clrec_tf.objectives.queue_settings import QueueSettings
+from clrec_tf.objectives.raw_multi_queue import RawMultiQueue
+from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.setting import setting
+
+LITERAL_TEMPERATURE = 0.05  # the least with --st_mode=literal: float32 holds the square of e^(2/ρ), as norms need it
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiQueueSettings(QueueSettings):
+    """--loss=contrastive --model=multi_clrec"""
+    st_mode: str = setting("soft",
+        "multi_clrec: gradient of the choice among a user's vectors. literal: as the formula reads, without bound. "
+        "capped: at most --st_max_ratio. soft: of the mixture of all vectors.", choices=("literal", "capped", "soft"))
+    st_max_ratio: float = setting(100.0, "multi_clrec: largest e^(s_h − s_h*) in the gradient of st_mode capped.",
+                                  lower=1.0)
+
+    def check(self, config):
+        """`UserError` where a batch does not enter the main queue whole, or flags contradict each other."""
+        size, batch = config.loss.queue_size, config.train.batch_size
+        if size % 2 or size < 2 * batch:
+            raise UserError(
+                f"--queue_size={size} with --model=multi_clrec: half of it is the main queue, which a batch enters "
+                f"whole; give an even number of at least twice --batch_size={batch}")
+        if self.queue == "in_batch":
+            raise UserError("--queue=in_batch with --model=multi_clrec: its queues are what it learns from; use raw or "
+                            "cached")
+        if self.st_mode == "literal" and config.model.temperature < LITERAL_TEMPERATURE:
+            raise UserError(f"--st_mode=literal with --temperature={config.model.temperature}: its gradient grows to "
+                            f"e^(2/ρ), more than float32 holds; use soft or capped, or at least {LITERAL_TEMPERATURE}")
+
+    @property
+    def queue_kind(self) -> str:
+        """--queue, chosen where it is auto: entries stay long in an intent's queue, so vectors would be old."""
+        return "raw" if self.queue == "auto" else self.queue
+
+
+@LOSSES.register("contrastive", tower="multi_clrec")
+class MultiQueueContrastive(MultiQueueNegatives):
+    """Chooses the variant of --queue."""
+
+    Settings = MultiQueueSettings
+    summary = "CLRec, negatives from --queue."
+
+    @classmethod
+    def make(cls, inputs):
+        """Half of --queue_size is the main queue's, half each intent's."""
+        settings = inputs.config.settings_of(cls)
+        return build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
+                                 inputs.local_variable, inputs.num_items + 1, settings.st_mode, settings.st_max_ratio,
+                                 settings.balanced_gradient)
+
+
+def build_multi_queue(kind, model, capacity, local_variable, item_rows, st_mode, st_max_ratio, balanced=True):
+    """The objective "raw" or "cached" over new queues; see the classes."""
+    arguments = model, capacity, local_variable, st_mode, st_max_ratio
+    if kind == "raw":
+        return RawMultiQueue(item_rows, *arguments)
+    return CachedMultiQueue(*arguments, balanced=balanced)

@@ -1,0 +1,120 @@
+"""Where the denominator's candidates come from: what in-batch, raw and cached negatives share (paper, Figure 2 a, b, c).
+
+Each variant enqueues first and then gives the logits of the positives and, in one to three blocks of columns, of the
+whole multiset C, in which each row's positive stands exactly once. A queue is fed with the clicked items, or with
+impressions (``impression_stream.ImpressionStream``); then the positive is a block of its own.
+"""
+import numpy as np
+import tensorflow as tf
+
+from clrec_tf.losses import contrastive
+from clrec_tf.losses.sampled import corrected_logits
+from clrec_tf.objectives.base import RowObjective
+from clrec_tf.objectives.fifo_queue import duplicate_rate
+from clrec_tf.objectives.resources import Constants
+from clrec_tf.objectives.resources import in_memory
+
+
+class QueueNegatives(RowObjective):
+    """The contrastive loss over a queue.
+
+    Args:
+      model: a `TwoTower`.
+      queue: a `FifoQueue`, or None.
+      mask_same_user: leave a user's other clicks out of its denominator.
+      log_q: [item_rows] float32 by item id, subtracted from every logit; None: nothing is.
+      impressions: an `ImpressionStream` that feeds the queue instead of the clicks; None: clicks do.
+      local_constant: see `resources.Constants`.
+    """
+
+    def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None, local_constant=in_memory):
+        super().__init__(model, queue=queue, impressions=impressions,
+                         corrections=None if log_q is None else Constants(local_constant, log_q=log_q))
+        self.mask_same_user = mask_same_user
+        self._spread = 0.0 if log_q is None else float(np.max(np.abs(log_q)))
+
+    @property
+    def bound(self) -> float:
+        """What no logit exceeds."""
+        return self.model.logit_bound + self._spread
+
+    def rows(self, batch, training=True):
+        """Batch -> the contrastive loss of each row, and what the model adds, [B]; enqueues."""
+        encoded, logits = self.compare(batch, training)
+        losses = contrastive.contrastive_loss(*logits, bound=self.bound)
+        return losses + self.model.auxiliary_losses(encoded, batch)
+
+    def logits(self, batch, training=True):
+        """Batch -> (positive logits [B], blocks of candidate logits [B,·]); enqueues."""
+        return self.compare(batch, training)[1]
+
+    def compare(self, batch, training):
+        """Batch -> (the encoded batch, its `logits`); enqueues."""
+        raise NotImplementedError
+
+    def chance_loss(self, batch):
+        """log of the number of candidates, the positive's own slot included; NaN where rows differ in it, or logits
+        are corrected."""
+        if self.mask_same_user or self.corrections is not None:
+            return super().chance_loss(batch)
+        if self.queue:
+            candidates = tf.cast(self.queue.fill(), tf.float32)
+        else:
+            valid = tf.ones_like(batch["weight"]) if self.impressions else tf.cast(batch["weight"] > 0, tf.float32)
+            candidates = tf.reduce_sum(valid)
+        return tf.math.log(candidates + (1.0 if self.impressions else 0.0))
+
+    @property
+    def health_names(self):
+        """Names of what `health` gives."""
+        return ("queue_fill", "queue_duplicate_rate") if self.queue else ()
+
+    def health(self):
+        """`queue_fill`, entries, and `queue_duplicate_rate`, share of entries that repeat an item; scalars."""
+        if not self.queue:
+            return {}
+        fill = self.queue.fill()
+        ids = self.queue.read("item")[:fill, 0]
+        return {"queue_fill": tf.cast(fill, tf.float32), "queue_duplicate_rate": duplicate_rate(ids)}
+
+    def prefill(self, batches):
+        """Fills the queue with what batches feed it, encoded by the model as it is, until it is full."""
+        opened = self.open()
+        for batch in batches:
+            if int(opened.queue.fill()) == self.queue.capacity:
+                break
+            rows, valid, owners = opened._fed(batch)
+            fields = {"item": rows, "owner": owners}
+            if "vector" in self.queue.specs:
+                fields["vector"] = self.model.score_vectors(self.model.item_vectors(rows))
+            opened.queue.enqueue(valid, **fields)
+
+    def _fed(self, batch):
+        """What enters the queue: (item rows [B,C], valid [B] bool, user ids [B])."""
+        if self.impressions is None:
+            return batch["target"], batch["weight"] > 0, batch["user_id"]
+        rows = self.impressions.next(batch["target"].shape[0])
+        return rows, tf.ones_like(batch["weight"], tf.bool), -tf.ones_like(batch["user_id"])
+
+    def _encode_fed(self, batch, rows, training):
+        """The encoded batch, and g [B,D] of what is fed: the targets themselves, or rows encoded beside them."""
+        if rows is batch["target"]:
+            encoded = self.model.encode(batch, training=training)
+            return encoded, encoded.positives
+        encoded = self.model.encode(batch, rows, training)
+        return encoded, tf.gather(encoded.distinct, encoded.queued)
+
+    def _logits(self, users, items, ids):
+        logits = contrastive.pairwise_logits(users, items, self.model.temperature)
+        return logits if self.corrections is None else corrected_logits(logits, self._log_q(ids)[None, :])
+
+    def _positive_logits(self, encoded, batch):
+        logits = contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
+        return logits if self.corrections is None else corrected_logits(logits, self._log_q(batch["target"][:, 0]))
+
+    def _log_q(self, ids):
+        return tf.gather(self.corrections["log_q"], ids)
+
+    def _with_positives(self, positives, *blocks):
+        """The blocks, and the positives' own slots where the queue does not hold them."""
+        return (positives, *blocks) if self.impressions is None else (positives, positives[:, None], *blocks)

@@ -1,0 +1,40 @@
+"""Multi-CLRec over queues of item rows, re-encoded each step."""
+import tensorflow as tf
+
+from clrec_tf.objectives.multi_queue_negatives import MultiQueueNegatives
+from clrec_tf.objectives.multi_queue_negatives import Negatives
+
+
+class RawMultiQueue(MultiQueueNegatives):
+    """Queues of item rows, re-encoded each step with gradient, each distinct item once.
+
+    Args:
+      item_rows: rows of the id table, which bound the distinct items.
+      *arguments: see `MultiQueueNegatives`.
+    """
+
+    def __init__(self, item_rows, *arguments):
+        super().__init__(*arguments)
+        # Each row is compared with 2Q entries; where there are no more items than that, counts of items are cheaper.
+        self.by_counts = item_rows <= 2 * self.queue.capacity
+
+    def compare(self, batch, training):
+        pushed = self._push(batch, batch["weight"] > 0)
+        main = self.queue.main.read("item")[:pushed.fill]
+        encoded = self.model.encode(batch, tf.concat([main, self.queue.read("item")], axis=0), training)
+        mine = tf.reshape(encoded.queued[pushed.fill:], [self.model.num_intents, self.queue.capacity])
+        valid = self.queue.valid()
+        if self.by_counts:
+            return encoded, self._counted(encoded, encoded.queued[:pushed.fill], mine, valid)
+        gather = lambda places: tf.gather(encoded.distinct, places)
+        ones = tf.ones([1, tf.cast(pushed.fill, tf.int32)])
+        return encoded, Negatives(gather(encoded.queued[:pushed.fill]), ones, gather(mine), tf.cast(valid, tf.float32))
+
+    def _counted(self, encoded, main, own, valid):
+        """Every distinct item as a shared candidate, with counts [H,U] of the main queue and each intent's own."""
+        intents, items = self.model.num_intents, tf.size(encoded.counts)
+        intent, _ = tf.unstack(tf.cast(tf.where(valid), tf.int32), axis=1)
+        places = tf.stack([intent, tf.boolean_mask(own, valid)], axis=1)
+        counts = tf.scatter_nd(places, tf.ones_like(intent, tf.float32), [intents, items])
+        main_counts = tf.math.bincount(main, minlength=items, maxlength=items, dtype=tf.float32)
+        return Negatives(encoded.distinct, counts + main_counts[None, :])

@@ -1,0 +1,33 @@
+"""(b) of the paper's Figure 2: a queue of item rows, re-encoded each step."""
+import tensorflow as tf
+
+from clrec_tf.losses import contrastive
+from clrec_tf.objectives.counted_logits import counted_logits
+from clrec_tf.objectives.fifo_queue import FifoQueue
+from clrec_tf.objectives.queue_negatives import QueueNegatives
+
+
+def raw_queue(capacity, model, local_variable) -> FifoQueue:
+    """The queue of `RawQueueNegatives`: item rows, and who clicked them."""
+    fields = {"item": tf.TensorSpec([model.item_encoder.item_width], tf.int64), "owner": tf.TensorSpec([], tf.int64)}
+    return FifoQueue(capacity, fields, local_variable)
+
+
+class RawQueueNegatives(QueueNegatives):
+    """A queue of item rows, encoded with gradient in every step; each distinct item once, weighted by its count."""
+
+    def compare(self, batch, training):
+        """Batch -> (encoded, (positive logits [B], candidate logits [B,U] with log counts, or [B,fill] with
+        same-user masks))."""
+        rows, valid, owners = self._fed(batch)
+        # Enqueue first: a positive belongs to its own denominator, once.
+        pushed = self.queue.enqueue(valid, item=rows, owner=owners)
+        encoded = self.model.encode(batch, self.queue.read("item")[:pushed.fill], training)
+        positives = self._positive_logits(encoded, batch)
+        if not self.mask_same_user:
+            return encoded, self._with_positives(positives, counted_logits(self._logits, encoded))
+        owners = self.queue.read("owner")[:pushed.fill]
+        keep = contrastive.same_user_mask(batch["user_id"], owners, pushed.slots)
+        logits = self._logits(encoded.users, *(tf.gather(part, encoded.queued) for part in (
+            encoded.distinct, encoded.distinct_ids)))
+        return encoded, (positives, logits + contrastive.mask_logits(keep))

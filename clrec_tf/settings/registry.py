@@ -1,0 +1,85 @@
+"""Implementations by the names that a flag chooses them with, and the settings that stand beside each.
+
+A registry is the only list of its names: flags with their help, refusals, documents, proofs and benchmarks read it. An
+implementation is a class with `Settings`, a frozen dataclass of ``setting`` fields, and `summary`, a phrase for --help.
+"""
+import dataclasses
+from typing import Callable
+
+from clrec_tf.errors import UserError
+from clrec_tf.settings.setting import Section
+
+
+class Registry:
+    """Classes by name.
+
+    Args:
+      flag: that chooses among them.
+    """
+
+    def __init__(self, flag: str):
+        self.flag, self._classes = flag, {}
+
+    def register(self, name: str, tower: str = "") -> Callable[[type], type]:
+        """Decorator: the class becomes what `flag` calls `name`.
+
+        Args:
+          name: as users give it.
+          tower: the one --model that takes this class under this name; "": every one without a class of its own.
+
+        Raises:
+          ValueError: the name is taken, or the class has no settings, or one that another class defines differently.
+        """
+        def add(cls):
+            if (name, tower) in self._classes:
+                raise ValueError(f"--{self.flag}={name} is registered twice: {self._classes[name, tower]} and {cls}")
+            if not issubclass(getattr(cls, "Settings", type(None)), Section):
+                raise ValueError(f"{cls} needs Settings, a frozen dataclass that is a settings.setting.Section")
+            known = self.fields()
+            for field in dataclasses.fields(cls.Settings):
+                if field.name in known and _facts(known[field.name]) != _facts(field):
+                    raise ValueError(f"--{field.name} of {cls} is another setting than the one of that name: share its "
+                                     "definition, or choose another name")
+            cls.registered_name, self._classes[name, tower] = name, cls
+            return cls
+        return add
+
+    def unregister(self, name: str, tower: str = "") -> None:
+        """Takes a class out again, for tests and notebooks that define it anew."""
+        del self._classes[name, tower]
+
+    def names(self) -> tuple[str, ...]:
+        """What users may give, in the order of registration."""
+        return tuple(dict.fromkeys(name for name, _ in self._classes))
+
+    def get(self, name: str, tower: str = "") -> type:
+        """The class of a name for a tower; `UserError` where there is none."""
+        cls = self._classes.get((name, tower)) or self._classes.get((name, ""))
+        if cls is None:
+            raise UserError(f"--{self.flag}={name}" + (f" with --model={tower}" if name in self.names() else "") +
+                            f": must be one of {', '.join(self.names())}")
+        return cls
+
+    def classes(self) -> dict[tuple[str, str], type]:
+        """(name, tower) -> class."""
+        return dict(self._classes)
+
+    def fields(self) -> dict[str, dataclasses.Field]:
+        """Settings of all classes by name."""
+        return {field.name: field for cls in self._classes.values() for field in dataclasses.fields(cls.Settings)}
+
+    def owners(self, setting: str) -> list[str]:
+        """Names of the classes that read a setting."""
+        return list(dict.fromkeys(name for (name, _), cls in self._classes.items()
+                                  if setting in {field.name for field in dataclasses.fields(cls.Settings)}))
+
+    def help(self) -> str:
+        """What each name stands for."""
+        return " ".join(dict.fromkeys(f"{name}: {cls.summary}" for (name, _), cls in self._classes.items()))
+
+
+def _facts(field):
+    return field.type, field.default, dict(field.metadata)
+
+
+TOWERS, ENCODERS, LOSSES = Registry("model"), Registry("user_encoder"), Registry("loss")
