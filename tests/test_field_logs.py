@@ -41,8 +41,8 @@ def test_ids_that_became_floats_match_the_items_file(tmp_path, caplog):
     frame = pl.DataFrame(ROWS, ["user", "item", "time"], orient="row").with_columns(pl.col("item") + 5800.0)
     frame.write_parquet(tmp_path / "clicks.parquet")
     for path in (as_text, tmp_path / "clicks.parquet"):
-        found = feature_values(path, **flags)
-        assert found == {f"{5800 + i}": [f"c{i % 3}"] for i in range(11)}
+        values = feature_values(path, **flags)
+        assert values == {f"{5800 + i}": [f"c{i % 3}"] for i in range(11)}
     with caplog.at_level("INFO", "absl"):
         read(as_text)
     assert "item ids that are whole numbers are read as such: 58" in caplog.text
@@ -85,11 +85,11 @@ def test_missing_feature_values_are_none(tmp_path):
                           ("i.csv", "item,category\ni0,nan\ni1,x\ni2,\\N\n"),
                           ("i.jsonl", '{"item": "i0", "category": NaN}\n{"item": "i1", "category": " x "}\n'
                                       '{"item": "i2", "category": null}\n')):
-        found = feature_values(log, item_features=str(written(tmp_path, name, content)), feature_columns=("category",))
-        assert {item: found[item] for item in ("i0", "i1", "i2")} == {"i0": [], "i1": ["x"], "i2": []}
+        values = feature_values(log, item_features=str(written(tmp_path, name, content)), feature_columns=("category",))
+        assert {item: values[item] for item in ("i0", "i1", "i2")} == {"i0": [], "i1": ["x"], "i2": []}
     several = written(tmp_path, "m.csv", "item,category\ni0,nan|x\ni1,nan\ni2, x | y \n")
-    found = feature_values(log, item_features=str(several), multi_feature_columns=("category",))
-    assert [found[item] for item in ("i0", "i1", "i2")] == [["x"], [], ["x", "y"]]
+    values = feature_values(log, item_features=str(several), multi_feature_columns=("category",))
+    assert [values[item] for item in ("i0", "i1", "i2")] == [["x"], [], ["x", "y"]]
 
 
 @pytest.mark.parametrize("header", ["user item", "user_id\titem_id", "uid,iid"])

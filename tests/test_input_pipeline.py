@@ -55,22 +55,22 @@ def expected_rows(data_dir, mode):
 @pytest.mark.parametrize("mode", ["last", "sliding"])
 @pytest.mark.parametrize("shuffle_shards", [1, 3, 100])
 def test_an_epoch_holds_every_example_exactly_once(data_dir, mode, shuffle_shards):
-    plan, found = batches(data_dir, mode, shuffle_shards=shuffle_shards)
-    assert collections.Counter(rows_of(found)) == collections.Counter(expected_rows(data_dir, mode))
-    assert len(found) == plan.steps(0) == plan.epoch_ends(1)[0]
-    assert all(batch["weight"].shape == (B,) for batch in found)
+    plan, read = batches(data_dir, mode, shuffle_shards=shuffle_shards)
+    assert collections.Counter(rows_of(read)) == collections.Counter(expected_rows(data_dir, mode))
+    assert len(read) == plan.steps(0) == plan.epoch_ends(1)[0]
+    assert all(batch["weight"].shape == (B,) for batch in read)
 
 
 def test_epochs_differ_in_order_and_agree_in_content(data_dir):
-    plan, found = batches(data_dir, epochs=2)
+    plan, read = batches(data_dir, epochs=2)
     ends = plan.epoch_ends(2)
-    first, second = list(rows_of(found[:ends[0]])), list(rows_of(found[ends[0]:]))
+    first, second = list(rows_of(read[:ends[0]])), list(rows_of(read[ends[0]:]))
     assert first != second and collections.Counter(first) == collections.Counter(second)
 
 
 def test_examples_are_shuffled_across_users(data_dir):
-    _, found = batches(data_dir, shuffle_shards=4)
-    users = [row[0] for row in rows_of(found)]
+    _, read = batches(data_dir, shuffle_shards=4)
+    users = [row[0] for row in rows_of(read)]
     same_as_before = np.mean(np.array(users[1:]) == np.array(users[:-1]))
     assert same_as_before < 0.1  # 0.02 to be expected of 60 users, above 0.85 without a shuffle
 
@@ -90,9 +90,9 @@ def test_seed_decides_the_order(data_dir):
 
 
 def test_time_dropout_hides_all_times_of_an_example_or_none(data_dir):
-    _, found = batches(data_dir, epochs=20, time_dropout=0.25)
+    _, read = batches(data_dir, epochs=20, time_dropout=0.25)
     hidden = []
-    for batch in found:
+    for batch in read:
         for i in np.flatnonzero(batch["weight"] > 0):
             gaps = batch["time_gap"][i, :batch["length"][i]]
             assert (gaps == -1).all() or (gaps >= 0).all()
@@ -102,16 +102,16 @@ def test_time_dropout_hides_all_times_of_an_example_or_none(data_dir):
 
 def test_one_pool_is_shuffled_anew_in_every_epoch(tmp_path):
     data_dir = prepared(tmp_path, shard_records=1000)  # one shard: the order of shards cannot hide the shuffle
-    plan, found = batches(data_dir, epochs=2)
+    plan, read = batches(data_dir, epochs=2)
     assert len(plan.pools(0)) == 1 and plan.pools(0)[0].shards == plan.pools(1)[0].shards == (0,)
-    first, second = list(rows_of(found[:len(found) // 2])), list(rows_of(found[len(found) // 2:]))
+    first, second = list(rows_of(read[:len(read) // 2])), list(rows_of(read[len(read) // 2:]))
     assert np.mean([a == b for a, b in zip(first, second)]) < 0.1  # place by place
     assert sorted(first) == sorted(second)
 
 
 def test_time_dropout_falls_on_other_places_of_each_batch(data_dir):
-    _, found = batches(data_dir, epochs=2, time_dropout=0.5)
-    places = [tuple((batch["time_gap"] == -1).all(axis=1)) for batch in found if (batch["weight"] > 0).all()]
+    _, read = batches(data_dir, epochs=2, time_dropout=0.5)
+    places = [tuple((batch["time_gap"] == -1).all(axis=1)) for batch in read if (batch["weight"] > 0).all()]
     assert len(places) > 30 and len(set(places)) > 0.9 * len(places)  # 2^16 masks are equally likely
 
 
@@ -145,9 +145,9 @@ def batches_of(data, mode):
 def test_a_sequence_of_one_click_has_no_weight(tmp_path):
     plan = EpochPlan((schema_lib.Shard("a", 3, 3, 1, ""),), 2, 1, "last", 0)
     assert plan.steps(0) == 2
-    found, = batches_of(one_shard(tmp_path, dict(item_id=[3]), dict(item_id=[4, 5]), dict(item_id=[6])), "last")
-    assert {user: weight for user, weight in zip(found["user_id"][:3], found["weight"][:3])} == {0: 0, 1: 1, 2: 0}
-    assert found["weight"][3] == 0  # the place that fills the batch
+    read, = batches_of(one_shard(tmp_path, dict(item_id=[3]), dict(item_id=[4, 5]), dict(item_id=[6])), "last")
+    assert {user: weight for user, weight in zip(read["user_id"][:3], read["weight"][:3])} == {0: 0, 1: 1, 2: 0}
+    assert read["weight"][3] == 0  # the place that fills the batch
     with pytest.raises(DataError, match="shorter than two"):
         EpochPlan((schema_lib.Shard("a", 3, 3, 1, ""),), 2, 1, "sliding", 0)
 
@@ -155,9 +155,9 @@ def test_a_sequence_of_one_click_has_no_weight(tmp_path):
 def test_gaps_without_a_time_stamp_are_unknown(tmp_path):
     clicks = [([0, 5, 9], [-1, 4]), ([7, -3, 9], [2, -1]), ([4, 5, 0], [-1, -1]), ([-4, -3, -2], [-1, -1])]
     data = one_shard(tmp_path, *(dict(item_id=[1, 2, 3], timestamp=times) for times, _ in clicks))
-    found, = batches_of(data, "last")
-    assert (found["weight"] == 1).all()
-    assert {int(user): gaps[:2].tolist() for user, gaps in zip(found["user_id"], found["time_gap"])} == {
+    read, = batches_of(data, "last")
+    assert (read["weight"] == 1).all()
+    assert {int(user): gaps[:2].tolist() for user, gaps in zip(read["user_id"], read["time_gap"])} == {
         user: gaps for user, (_, gaps) in enumerate(clicks)}
 
 
@@ -191,8 +191,8 @@ def test_damaged_shards_are_errors(tmp_path, change, message):
     data_dir = prepared(tmp_path)
     damaged(data_dir, change)
     with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.DataLossError), match=message):
-        plan, found = batches(data_dir)
-        assert len(found) == plan.steps(0)
+        plan, read = batches(data_dir)
+        assert len(read) == plan.steps(0)
 
 
 @pytest.mark.parametrize("record, message", [

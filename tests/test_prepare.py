@@ -59,16 +59,16 @@ def split_by_loop(rows, leave_one_out, min_length, min_count):
     counts = collections.Counter(event[0] for events in train.values() for event in events)
     counts = {item: count for item, count in counts.items() if count >= min_count}
     known = lambda events: [event for event in events if event[0] in counts]
-    found = {"train": {order[user]: (1, known(events)) for user, events in train.items() if known(events)}}
+    sequences = {"train": {order[user]: (1, known(events)) for user, events in train.items() if known(events)}}
     for name, begin, end in (("valid", 0, 1), ("test", 1, 2)):
-        found[name] = {}
+        sequences[name] = {}
         for user, events in histories.items():
             cuts = (*parts[user], len(events))
             history, targets = known(events[:cuts[begin]]), events[cuts[begin]:cuts[end]]
             if history and targets:
                 masked = [event if event[0] in counts else (None, event[1], "") for event in targets]
-                found[name][order[user]] = (len(targets), history + masked)
-    return found, counts
+                sequences[name][order[user]] = (len(targets), history + masked)
+    return sequences, counts
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -90,12 +90,12 @@ def test_log_to_records_and_back(tmp_path_factory, capsys, rows, leave_one_out, 
     kind_of = {row[1]: row[3] for row in rows}
     kinds = {record["f:kind"][0]: kind_of[original[record["item_id"][0]]] for record in catalogue}
     for split, sequences in expected.items():
-        found = {}
+        read = {}
         for record in prepared_data.read_split(data_dir, split):
             events = zip(record["item_id"], record["timestamp"], record["f:kind"])
-            found[record["user_id"][0]] = (record["target_count"][0], [
+            read[record["user_id"][0]] = (record["target_count"][0], [
                 (original.get(item), second, kinds.get(kind, "")) for item, second, kind in events])
-        assert found == sequences
+        assert read == sequences
     schema = schema_lib.load_schema(data_dir)
     assert schema.total_clicks == sum(counts.values())
     assert schema.total_clicks == sum(s.events for s in schema_lib.load_manifest(data_dir).shards["train"])
@@ -145,9 +145,9 @@ def test_complete_folder_is_left_alone_or_refused(tmp_path):
 
 def test_a_folder_of_older_settings_stays_complete(tmp_path):
     """Its schema names seconds, and none of the settings that came later."""
-    found = call(tmp_path, LOG).settings
-    assert found["timestamp_unit"] == "s"
-    assert not {"columns", "encoding", "quote", "null_values", "id_type", "max_time", "order_column"} & set(found)
+    written = call(tmp_path, LOG).settings
+    assert written["timestamp_unit"] == "s"
+    assert not {"columns", "encoding", "quote", "null_values", "id_type", "max_time", "order_column"} & set(written)
     with pytest.raises(UserError, match="prepared with id_type=None, this call has string"):
         call(tmp_path, LOG, id_type="string")
 
@@ -214,6 +214,6 @@ def test_command_exits_with_a_message_and_no_traceback(tmp_path):
 
 
 def test_benchmark_measures_a_run():
-    found = suites.run_suites(Config(benchmark=BenchmarkConfig(suite=("prepare",), events=2000)))["prepare"]
-    assert found["events"] == 2000 and 1 <= found["users"] <= 50 and found["seconds"] > 0
-    assert found["peak_memory_bytes"] > 50_000_000 and found["data_bytes"] > 0
+    measured = suites.run_suites(Config(benchmark=BenchmarkConfig(suite=("prepare",), events=2000)))["prepare"]
+    assert measured["events"] == 2000 and 1 <= measured["users"] <= 50 and measured["seconds"] > 0
+    assert measured["peak_memory_bytes"] > 50_000_000 and measured["data_bytes"] > 0

@@ -31,10 +31,10 @@ def click_tables(draw):
 
 
 def by_user(clicks, *columns):
-    found = collections.defaultdict(list)
+    rows_of = collections.defaultdict(list)
     for row in zip(clicks.user.tolist(), *(column.tolist() for column in columns)):
-        found[row[0]].append(row[1:])
-    return found
+        rows_of[row[0]].append(row[1:])
+    return rows_of
 
 
 def as_dict(sequences):
@@ -136,16 +136,16 @@ def test_empty_parts():
 def test_ids_fall_with_training_counts_and_ties_go_by_original_id():
     original = pl.Series(["10", "9", "b", "a", "unseen"])
     # Counts 2, 2, 3, 2, 0: b first; 9 before 10 as numbers; a after the numbers.
-    found = vocabulary.build(original, np.array([0, 0, 1, 1, 2, 2, 2, 3, 3]), min_count=1, oov_buckets=0)
-    assert [original[int(item)] for item in found.items] == ["b", "9", "10", "a"]
-    assert found.counts.tolist() == [3, 2, 2, 2] and found.item_id.tolist() == [3, 2, 1, 4, 0]
+    built = vocabulary.build(original, np.array([0, 0, 1, 1, 2, 2, 2, 3, 3]), min_count=1, oov_buckets=0)
+    assert [original[int(item)] for item in built.items] == ["b", "9", "10", "a"]
+    assert built.counts.tolist() == [3, 2, 2, 2] and built.item_id.tolist() == [3, 2, 1, 4, 0]
 
 
 def test_buckets_hold_what_is_rare_or_unseen():
     original = pl.Series(["p", "q", "r"])
-    found = vocabulary.build(original, np.array([0, 0, 1]), min_count=2, oov_buckets=5)
-    assert found.items.tolist() == [0]
-    assert found.item_id.tolist() == [1, 2 + zlib.crc32(b"q") % 5, 2 + zlib.crc32(b"r") % 5]
+    built = vocabulary.build(original, np.array([0, 0, 1]), min_count=2, oov_buckets=5)
+    assert built.items.tolist() == [0]
+    assert built.item_id.tolist() == [1, 2 + zlib.crc32(b"q") % 5, 2 + zlib.crc32(b"r") % 5]
 
 
 def test_bucket_is_a_published_checksum():

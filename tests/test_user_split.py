@@ -30,16 +30,16 @@ def parts_by_loop(clicks, quantile, valid_share, seed):
         own[user].append(second)
     ascending = sorted(seconds[-1] for seconds in own.values())
     after = ascending[min(int(len(ascending) * quantile), len(ascending) - 1)]
-    found = []
+    parts = []
     for user, seconds in own.items():
-        one = np.array([user])
+        alone = np.array([user])
         if seconds[-1] > after:
-            found += [CONTEXT] * (len(seconds) - 1) + [TEST]
-        elif user_draws.user_draws(seed, user_draws.VALIDATION, one)[0] < valid_share:
-            found += [CONTEXT] * (len(seconds) - 1) + [VALID]
+            parts += [CONTEXT] * (len(seconds) - 1) + [TEST]
+        elif user_draws.user_draws(seed, user_draws.VALIDATION, alone)[0] < valid_share:
+            parts += [CONTEXT] * (len(seconds) - 1) + [VALID]
         else:
-            found += [TRAIN] * (len(seconds) - 1) + [TRAIN if user_draws.labels(seed, one)[0] else LEFT_OUT]
-    return found
+            parts += [TRAIN] * (len(seconds) - 1) + [TRAIN if user_draws.labels(seed, alone)[0] else LEFT_OUT]
+    return parts
 
 
 @settings(max_examples=60, deadline=None)

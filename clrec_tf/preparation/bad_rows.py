@@ -48,10 +48,10 @@ def reason(names: list[str], settings: PrepareConfig, clock: Clock, header: tupl
     checks += [~ids.is_integer(item) if settings.id_type == "int" else never]
     checks += [pl.col("timestamp").is_null() if "timestamp" in names else never, late]
     checks += [pl.col(name).is_null() if name in names else never for name in ("dwell", "order")]
-    found = pl.lit(0, pl.UInt8)
+    reason = pl.lit(0, pl.UInt8)
     for index in range(len(checks), 0, -1):  # the first check that fails gives the reason
-        found = pl.when(checks[index - 1]).then(pl.lit(index, pl.UInt8)).otherwise(found)
-    return found
+        reason = pl.when(checks[index - 1]).then(pl.lit(index, pl.UInt8)).otherwise(reason)
+    return reason
 
 
 def leave_out(frame: pl.DataFrame, table: Table, settings: PrepareConfig) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -86,8 +86,8 @@ def leave_out(frame: pl.DataFrame, table: Table, settings: PrepareConfig) -> tup
 def _remedies(bad: pl.DataFrame) -> str:
     """What the reasons found call for, most frequent first."""
     numbers = bad["reason"].value_counts(sort=True)["reason"].to_list()
-    found = dict.fromkeys(remedy for number in numbers if (remedy := list(REASONS.values())[number]))
-    return "".join(f"; {remedy}" for remedy in found)
+    remedies = dict.fromkeys(remedy for number in numbers if (remedy := list(REASONS.values())[number]))
+    return "".join(f"; {remedy}" for remedy in remedies)
 
 
 def _shown(table: Table, bad: pl.DataFrame) -> tuple[str, ...]:

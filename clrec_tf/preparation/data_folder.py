@@ -25,8 +25,9 @@ def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) 
     lengths = np.diff(sequences.offsets)[rows]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     events = np.arange(offsets[-1]) + np.repeat(sequences.offsets[rows] - offsets[:-1], lengths)
-    item, item_id, one = sequences.item[events], sequences.item_id[events], np.arange(len(rows) + 1)
-    columns = dict(user_id=(sequences.user[rows], one), target_count=(sequences.target_count[rows], one),
+    item, item_id = sequences.item[events], sequences.item_id[events]
+    single = np.arange(len(rows) + 1)  # offsets of one value per record
+    columns = dict(user_id=(sequences.user[rows], single), target_count=(sequences.target_count[rows], single),
                    item_id=(item_id, offsets))
     known = (item_id > 0) & (item_id <= dataset.schema.num_items)
     if sequences.timestamp is not None:
@@ -44,10 +45,10 @@ def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) 
 
 def catalogue_examples(dataset: Dataset, rows: np.ndarray) -> list[bytes]:
     """Serialised Examples of the items whose ids minus one `rows` [R] gives."""
-    catalogue, one = dataset.catalogue, np.arange(len(rows) + 1)
-    columns = dict(item_id=(rows + 1, one), count=(catalogue.counts[rows], one))
+    catalogue, single = dataset.catalogue, np.arange(len(rows) + 1)
+    columns = dict(item_id=(rows + 1, single), count=(catalogue.counts[rows], single))
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):
-        columns[feature.key] = (values[catalogue.items[rows]].reshape(-1), one * feature.width)
+        columns[feature.key] = (values[catalogue.items[rows]].reshape(-1), single * feature.width)
     examples = _int64_examples(columns)
     for example, row in zip(examples, rows.tolist()):
         example.features.feature["original_id"].bytes_list.value.append(catalogue.original_ids[row].encode())

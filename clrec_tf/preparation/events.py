@@ -17,19 +17,22 @@ def kept(frame: pl.DataFrame, wanted: Sequence[str]) -> pl.DataFrame:
     flag = f"--keep_events={','.join(wanted)}"
     if "event" not in frame.columns:
         raise UserError(f"{flag}: the log has no behaviours; give --event_column, or leave --keep_events out")
-    found = frame["event"].drop_nulls().unique().sort().to_list()
-    names = {one: _same(one.strip(), found) for one in wanted}
-    unknown = sorted(one for one, name in names.items() if name not in found)
+    present = frame["event"].drop_nulls().unique().sort().to_list()
+    names = {behaviour: _same(behaviour.strip(), present) for behaviour in wanted}
+    unknown = sorted(behaviour for behaviour, name in names.items() if name not in present)
     if unknown:
-        raise UserError(f"{flag}: {unknown[0]} is not in the log, which has {', '.join(found[:20])}")
+        raise UserError(f"{flag}: {unknown[0]} is not in the log, which has {', '.join(present[:20])}")
     return frame.filter(pl.col("event").is_in(list(names.values())))
 
 
-def _same(one: str, found: list[str]) -> str:
+def _same(wanted: str, present: list[str]) -> str:
     """The behaviour that is meant: itself, or of truth values and whole numbers the same in other letters."""
-    if one in found:
-        return one
+    if wanted in present:
+        return wanted
     for words in (_TRUE, _FALSE):
-        if one.lower() in words and {name.lower() for name in found} <= {*_TRUE, *_FALSE}:
-            return next((name for name in found if name.lower() in words), one)
-    return one.removesuffix(".0") if one.removesuffix(".0") in found else f"{one}.0" if f"{one}.0" in found else one
+        if wanted.lower() in words and {name.lower() for name in present} <= {*_TRUE, *_FALSE}:
+            return next((name for name in present if name.lower() in words), wanted)
+    without_point, with_point = wanted.removesuffix(".0"), f"{wanted}.0"
+    if without_point in present:
+        return without_point
+    return with_point if with_point in present else wanted

@@ -50,15 +50,15 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
     only = (list(settings.multi_feature_columns) or ["attributes"])[0]
     items = [(item, dict(row) if isinstance(row, list) and row and isinstance(row[0], tuple) else {only: row} if row
               else {}) for item, row in pairs]
-    found = {}
+    is_list = {}
     for _, row in items:
         for name, value in row.items():
-            found[name] = found.get(name, False) or isinstance(value, list)
-    features = {name: several for name, several in wanted.items() if name in found} or {
-        name: several for name, several in found.items() if name != settings.title_column}
+            is_list[name] = is_list.get(name, False) or isinstance(value, list)
+    features = {name: several for name, several in wanted.items() if name in is_list} or {
+        name: several for name, several in is_list.items() if name != settings.title_column}
     nulls = settings.null_values
     columns = {"item": pl.Series([_text(item, nulls) for item, _ in items], dtype=pl.String)}
-    if settings.title_column in found:
+    if settings.title_column in is_list:
         titles = [_text(row.get(settings.title_column), nulls) for _, row in items]
         columns["title"] = pl.Series(titles, dtype=pl.String)
     for name, several in features.items():
@@ -68,11 +68,11 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
             columns[f"f:{name}"] = values.several(text, separator, nulls, f"{path}: entry {name!r}")
             continue
         split = lambda entry: entry.split(separator) if several and isinstance(entry, str) else [entry]
-        lists = [[text for one in (entry if isinstance(entry, list) else split(entry))
-                  if (text := _text(one, nulls)) is not None] for entry in entries]
+        lists = [[text for value in (entry if isinstance(entry, list) else split(entry))
+                  if (text := _text(value, nulls)) is not None] for entry in entries]
         columns[f"f:{name}"] = pl.Series(lists, dtype=pl.List(pl.String)) if several else pl.Series(
-            [one[0] if one else None for one in lists], dtype=pl.String)
-    return pl.DataFrame(columns), features, (name for name in found if name != settings.title_column)
+            [texts[0] if texts else None for texts in lists], dtype=pl.String)
+    return pl.DataFrame(columns), features, (name for name in is_list if name != settings.title_column)
 
 
 def _text(value, nulls: Sequence[str]) -> Optional[str]:

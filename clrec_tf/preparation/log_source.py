@@ -105,9 +105,9 @@ def find_file(settings: PrepareConfig, endings: tuple[str, ...], others: tuple[s
         return settings.input
     names = sorted(os.listdir(settings.input))
     for ending in endings:
-        found = [name for name in names if name.endswith(ending) and not name.startswith("meta_")]
-        if len(found) == 1:
-            return os.path.join(settings.input, found[0])
+        logs = [name for name in names if name.endswith(ending) and not name.startswith("meta_")]
+        if len(logs) == 1:
+            return os.path.join(settings.input, logs[0])
     instead = next((os.path.join(settings.input, name) for name in names if name in others), None)
     hint = f"give --input={instead}, and {as_columns(frames.first_line(instead))}" if instead else "name the file"
     raise UserError(f"--input={settings.input} is a folder without exactly one of {', '.join(endings)}: {hint}")

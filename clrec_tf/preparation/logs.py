@@ -144,10 +144,10 @@ def _text_ids(frame: pl.DataFrame, source: Source, settings: PrepareConfig) -> s
             logging.info("%s: item ids such as %s are kept as text: integers are those from 0 to 10^18 - 1, without "
                          "zeros in front", source.table.path, frame["item"][0])
         return ""
-    found = frame.filter(odd)
-    distinct, total = found["item"].n_unique(), frame["item"].n_unique()
-    text = (f"{distinct} of {total} item ids are no integers from 0 to 10^18 - 1, the first {found['item'][0]!r} "
-            f"({source.table.where(found[ROW][0])})")
+    texts = frame.filter(odd)
+    distinct, total = texts["item"].n_unique(), frame["item"].n_unique()
+    text = (f"{distinct} of {total} item ids are no integers from 0 to 10^18 - 1, the first {texts['item'][0]!r} "
+            f"({source.table.where(texts[ROW][0])})")
     if distinct * 2 <= total:
         logging.warning("%s: all ids are text, since %s; if such rows are mistakes, --id_type=int counts them as bad "
                         "rows",

@@ -41,24 +41,24 @@ def of_clicks(clicks: Clicks, users: pl.Series, items: pl.Series, now: float, ut
     """
     per_user, per_item = np.bincount(clicks.user), np.bincount(clicks.item)
     odd = items.filter(~integers(items))
-    found = dict(
+    figures = dict(
         users=len(per_user), items=len(per_item), median_clicks_per_user=statistics.median_low(per_user.tolist()),
         heaviest_user=_heaviest(per_user, users), heaviest_item=_heaviest(per_item, items),
         ids=dict(type="string" if len(odd) else "int", no_integers=len(odd), such_as=odd.head(3).to_list()))
     if clicks.timestamp is None:
-        return found
+        return figures
     known = clicks.timestamp[clicks.timestamp > 0]
-    found |= dict(unknown_times=len(clicks.timestamp) - len(known), equal_times=_equal_times(clicks),
+    figures |= dict(unknown_times=len(clicks.timestamp) - len(known), equal_times=_equal_times(clicks),
                   whole_days=bool(len(known)) and not ((known + round(utc_offset * 3600)) % DAY).any())
     if len(known):
         last, rank = known.max(), int(np.ceil((1 - OUTLIERS) * len(known))) - 1
         usual = np.partition(known, rank)[rank]
         shown = lambda second: times.shown(int(second), utc_offset)
-        found |= dict(
+        figures |= dict(
             first=shown(known.min()), last=shown(last), days=round(float(last - known.min()) / DAY, 2),
             most_until=shown(usual), stretched=round(float(last - usual) / max(float(last - known.min()), 1.0), 4),
             in_1970=int(np.count_nonzero(known < EARLIEST)), in_the_future=int(np.count_nonzero(known > now + DAY)))
-    return found
+    return figures
 
 
 def _heaviest(counts, ids):
@@ -100,86 +100,87 @@ def _part(report, name, clicks):
                 share_of_clicks=round(part[clicks] / report["clicks"], 4))
 
 
-def warnings_of(found: dict, settings: PrepareConfig) -> list[str]:
+def warnings_of(figures: dict, settings: PrepareConfig) -> list[str]:
     """Sentences about figures of `complete` that are out of line, each with what to do."""
-    return [*_of_rows(found), *_of_counts(found, settings), *_of_ids(found), *_of_times(found, settings),
-            *_of_parts(found, settings), *_of_features(found)]
+    return [*_of_rows(figures), *_of_counts(figures, settings), *_of_ids(figures), *_of_times(figures, settings),
+            *_of_parts(figures, settings), *_of_features(figures)]
 
 
-def _of_rows(found):
-    bad = found["dropped"].get("bad_rows", 0)
-    if bad > MANY_BAD * found["rows"]:
-        yield (f"{bad:,} of {found['rows']:,} rows are bad and were left out: bad_row_examples says why; if they are "
+def _of_rows(figures):
+    bad = figures["dropped"].get("bad_rows", 0)
+    if bad > MANY_BAD * figures["rows"]:
+        yield (f"{bad:,} of {figures['rows']:,} rows are bad and were left out: bad_row_examples says why; if they are "
                "of one kind, such as visitors without an id, see whether the rest can stand for all")
 
 
-def _of_counts(found, settings):
-    for name, number, column in (("user", found["users"], settings.user_column),
-                                 ("item", found["items"], settings.item_column)):
-        heaviest = found[f"heaviest_{name}"]
+def _of_counts(figures, settings):
+    for name, number, column in (("user", figures["users"], settings.user_column),
+                                 ("item", figures["items"], settings.item_column)):
+        heaviest = figures[f"heaviest_{name}"]
         if heaviest["share"] > max(LARGEST_SHARE, TIMES_THE_MEAN / number):
             yield (f"{name} {heaviest['id']!r} has {heaviest['share']:.1%} of all clicks: if the id stands for a "
                    f"missing {name}, a robot or a test account, take its rows out of the log; else see whether "
                    f"{column!r} is the column of the {name}")
-    short = found["not_trained_on"]["users"]
-    if found["median_clicks_per_user"] <= 1:
-        yield (f"half of the {found['users']:,} users have one click, from which nothing can be learned: if the ids "
+    short = figures["not_trained_on"]["users"]
+    if figures["median_clicks_per_user"] <= 1:
+        yield (f"half of the {figures['users']:,} users have one click, from which nothing can be learned: if the ids "
                "are those of visits, give the column of persons in --user_column, or a log of a longer time")
-    elif short > TOO_SHORT * found["users"]:
-        yield (f"{short:,} of {found['users']:,} users are not trained on, since they have fewer than "
+    elif short > TOO_SHORT * figures["users"]:
+        yield (f"{short:,} of {figures['users']:,} users are not trained on, since they have fewer than "
                f"--min_train_length={settings.min_train_length} training clicks: lower it (2 is the least that "
                "teaches anything)")
 
 
-def _of_ids(found):
-    odd = found["ids"]["no_integers"]
-    if 0 < odd <= FEW_ODD * found["items"]:
-        yield (f"{odd:,} of {found['items']:,} item ids are no integers, such as "
-               f"{', '.join(map(repr, found['ids']['such_as']))}, which makes all ids strings: if these are mistakes, "
-               "take their rows out of the log")
+def _of_ids(figures):
+    odd = figures["ids"]["no_integers"]
+    if 0 < odd <= FEW_ODD * figures["items"]:
+        yield (f"{odd:,} of {figures['items']:,} item ids are no integers, such as "
+               f"{', '.join(map(repr, figures['ids']['such_as']))}, which makes all ids strings: if these are "
+               "mistakes, take their rows out of the log")
 
 
-def _of_times(found, settings):
+def _of_times(figures, settings):
     unit = "check --timestamp_column and --timestamp_unit"
-    if found.get("in_1970"):
-        yield f"{found['in_1970']:,} clicks are of 1970: {unit}, or leave them out with --from"
-    if found.get("in_the_future"):
-        yield (f"{found['in_the_future']:,} clicks lie in the future, the last at {found['last']}: {unit}, or leave "
-               "them out with --to")
-    elif found.get("stretched", 0) > STRETCHED and found["days"] > 1:
-        yield (f"{1 - OUTLIERS:.1%} of the clicks lie before {found['most_until']}, but the last is of "
-               f"{found['last']}: if that is wrong, leave such clicks out with --to; {unit}")
-    if found.get("unknown_times"):
-        yield (f"{found['unknown_times']:,} clicks have no time (0 or less), and count as a user's oldest: fill them "
+    if figures.get("in_1970"):
+        yield f"{figures['in_1970']:,} clicks are of 1970: {unit}, or leave them out with --from"
+    if figures.get("in_the_future"):
+        yield (f"{figures['in_the_future']:,} clicks lie in the future, the last at {figures['last']}: {unit}, or "
+               "leave them out with --to")
+    elif figures.get("stretched", 0) > STRETCHED and figures["days"] > 1:
+        yield (f"{1 - OUTLIERS:.1%} of the clicks lie before {figures['most_until']}, but the last is of "
+               f"{figures['last']}: if that is wrong, leave such clicks out with --to; {unit}")
+    if figures.get("unknown_times"):
+        yield (f"{figures['unknown_times']:,} clicks have no time (0 or less), and count as a user's oldest: fill them "
                "in, or take their rows out of the log")
-    if found.get("equal_times", 0) > EQUAL_TIMES:
-        dates = ", being dates without a time of day" if found["whole_days"] else ""
+    if figures.get("equal_times", 0) > EQUAL_TIMES:
+        dates = ", being dates without a time of day" if figures["whole_days"] else ""
         tested = settings.split == "leave_one_out"
         last = " The last click, which leave_one_out tests on, may be any of them." if tested else ""
-        yield (f"{found['equal_times']:.1%} of the clicks have the same time as another of their user{dates}: among "
+        yield (f"{figures['equal_times']:.1%} of the clicks have the same time as another of their user{dates}: among "
                "these the order is that of the file. Make sure that it is the order of clicking, or give finer "
                f"times.{last}")
 
 
-def _of_parts(found, settings):
+def _of_parts(figures, settings):
     remedies = dict(
         leave_one_out="a user needs three clicks to be tested, on items that are trained on",
         last_days="see whether an outlier ends the log (--to), or give more days (--test_days, --valid_days)",
         by_user="change --split_quantile or --valid_share")
     unwanted = dict(last_days=not settings.valid_days, by_user=not settings.valid_share, leave_one_out=False)
-    for name, part in found["parts"].items():
-        if part["sequences"] >= max(1, SMALLEST_PART * found["users"]) or name == "valid" and unwanted[settings.split]:
+    for name, part in figures["parts"].items():
+        large = part["sequences"] >= max(1, SMALLEST_PART * figures["users"])
+        if large or name == "valid" and unwanted[settings.split]:
             continue
         size = f"only {part['sequences']:,}" if part["sequences"] else "none"
         shorter = f", or lower --min_train_length={settings.min_train_length}" if name == "train" else ""
-        yield f"the part {name} has {size} of {found['users']:,} users: {remedies[settings.split]}{shorter}"
+        yield f"the part {name} has {size} of {figures['users']:,} users: {remedies[settings.split]}{shorter}"
 
 
-def _of_features(found):
-    for name, share in found["items_with_feature"].items():
+def _of_features(figures):
+    for name, share in figures["items_with_feature"].items():
         if share < FEW_ITEMS:
             yield (f"{name} is known of {share:.1%} of the items only: see whether the ids of the file of items are "
                    "written as in the log (leading zeros, spaces, another kind of id), or leave it out")
-    if found.get("largest_dense_value", 0) > LARGE_VALUE:
-        yield (f"--dense_features has values up to {found['largest_dense_value']:.3g}, beside which everything else "
+    if figures.get("largest_dense_value", 0) > LARGE_VALUE:
+        yield (f"--dense_features has values up to {figures['largest_dense_value']:.3g}, beside which everything else "
                "that the towers read is lost: scale them to about 1, and look whether a few items are wrong")

@@ -104,11 +104,11 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
         lengths = [pl.col(name).list.len() for name in together]
         clicks = clicks.filter(lengths[together.index("item")] > 0)
         odd = clicks.filter(pl.any_horizontal([pl.lit(False), *(length.ne_missing(lengths[0]) for length in lengths)]))
-        found = odd.select(ROW, *together).head(1).collect()
-    if len(found):
-        counts = ", ".join(f"{'no' if found[name][0] is None else len(found[name][0])} of {name}"
+        unequal = odd.select(ROW, *together).head(1).collect()
+    if len(unequal):
+        counts = ", ".join(f"{'no' if unequal[name][0] is None else len(unequal[name][0])} of {name}"
                            for name in together)
-        raise DataError(f"{table.path}, {table.where(found[ROW][0])}: the lists differ in length ({counts}): correct "
+        raise DataError(f"{table.path}, {table.where(unequal[ROW][0])}: the lists differ in length ({counts}): correct "
                         "it")
     return clicks.explode(together)
 

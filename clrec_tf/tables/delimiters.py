@@ -37,8 +37,8 @@ def of_names(header: str, name: str) -> str:
     """What separates the names of a header that was not cut, one of which is wanted; "" of other lines."""
     runs = tuple(run for run in re.findall(" +", header.strip())[:1])  # columns may be padded with several spaces
     cuts = lambda mark: name in (field.strip(' "') for field in header.split(mark))
-    found = next((mark for mark in (*LIKELY[:-1], *runs) if mark in header and cuts(mark)), "")
-    return found or next((mark for mark in LIKELY[:-1] if mark in header), "")
+    separator = next((mark for mark in (*LIKELY[:-1], *runs) if mark in header and cuts(mark)), "")
+    return separator or next((mark for mark in LIKELY[:-1] if mark in header), "")
 
 
 def shown(mark: str) -> str:

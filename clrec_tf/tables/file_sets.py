@@ -41,16 +41,16 @@ def find(value: str, flag: str = "") -> list[Part]:
     """
     named = f"--{flag}={value}" if flag else value
     if os.path.isdir(value):
-        found = _parts(value)
-        if not found:
+        parts = _parts(value)
+        if not parts:
             raise UserError(f"{named} is a folder without files: give {SEVERAL}")
-        return found
+        return parts
     if os.path.exists(value):
         return [Part(value, _partition(os.path.dirname(value)))]
-    found = _several(value)
-    if not found:
+    parts = _several(value)
+    if not parts:
         raise UserError(f"{named} does not exist: give {SEVERAL}")
-    return found
+    return parts
 
 
 def digest(value: str) -> str:
@@ -62,12 +62,13 @@ def digest(value: str) -> str:
             sums.append(hashlib.file_digest(file, "sha256").hexdigest())
     if len(parts) == 1:
         return sums[0]
-    return hashlib.sha256(repr([(one, part.partition) for one, part in zip(sums, parts)]).encode()).hexdigest()
+    named = [(checksum, part.partition) for checksum, part in zip(sums, parts)]
+    return hashlib.sha256(repr(named).encode()).hexdigest()
 
 
 def _several(value: str) -> list[Part]:
     """Files of a pattern, or of names and patterns separated by commas, each of which must exist."""
-    found, seen = [], set()
+    parts, seen = [], set()
     for name in [value] if "," not in value else [name.strip() for name in value.split(",") if name.strip()]:
         if os.path.exists(name):
             paths = [name]
@@ -75,29 +76,29 @@ def _several(value: str) -> list[Part]:
             paths = sorted(path for path in glob.glob(name, recursive=True)
                            if not os.path.basename(path).startswith(_HIDDEN))
         if not paths:
-            if found or name != value:
+            if parts or name != value:
                 raise UserError(f"{value}: {name!r} does not exist: give {SEVERAL}")
             return []
         for path in paths:
-            found += _parts(path) if os.path.isdir(path) else [Part(path, _partition(os.path.dirname(path)))]
-    for part in found:
+            parts += _parts(path) if os.path.isdir(path) else [Part(path, _partition(os.path.dirname(path)))]
+    for part in parts:
         if os.path.realpath(part.path) in seen:
             raise UserError(f"{value} names {part.path} twice: name each file once")
         seen.add(os.path.realpath(part.path))
-    return found
+    return parts
 
 
 def _parts(folder: str) -> list[Part]:
     """All files below a folder that Spark or a person would take for data."""
-    found = []
+    parts = []
     for place, folders, names in os.walk(folder):
         if "_delta_log" in folders:
             raise UserError(f"{place} is a Delta table, some of whose files may be deleted rows: write its rows as "
                             "Parquet")
         folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
-        found += [Part(os.path.join(place, name), _partition(place))
+        parts += [Part(os.path.join(place, name), _partition(place))
                   for name in sorted(names) if not name.startswith(_HIDDEN)]
-    return found
+    return parts
 
 
 def _partition(folder: str) -> tuple[tuple[str, Optional[str]], ...]:

@@ -81,8 +81,8 @@ class Table:
 
 def _place(part: TablePart, row: int, named: bool) -> str:
     line = row + part.first_line
-    for start, more in part.breaks:
-        line += more if start + 1 < line else 0
+    for start, extra_lines in part.breaks:
+        line += extra_lines if start + 1 < line else 0
     return (f"{part.path}, " if named else "") + (f"line {line}" if part.first_line else f"row {row}")
 
 
@@ -119,11 +119,11 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
         if len(files) > 1 and content.is_empty():  # as Spark writes of an empty partition
             continue
         part = open_part(content, columns, delimiter, quoted, skip_header, reading)
-        more = [pair for pair in file.partition if pair[0] not in part.columns]
+        missing = [pair for pair in file.partition if pair[0] not in part.columns]
         parts.append(dataclasses.replace(
-            part, rows=part.rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in more),
-            columns=(*part.columns, *(name for name, _ in more))))
-        partition = tuple(name for name, _ in more)
+            part, rows=part.rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in missing),
+            columns=(*part.columns, *(name for name, _ in missing))))
+        partition = tuple(name for name, _ in missing)
     if not parts:
         raise DataError(f"{path} holds nothing but empty files: give the files of the log")
     return Table(path, _joined(path, parts).with_row_index(ROW), parts[0].columns, tuple(parts), partition)
@@ -152,9 +152,9 @@ def _joined(path: str, parts: list[TablePart]) -> pl.LazyFrame:
 def show_rows(table: Table, rows: Sequence[int]) -> dict[int, str]:
     """Some rows as text, by their positions, for messages about them."""
     with readable(table.path):
-        found = table.rows.filter(pl.col(ROW).is_in(list(rows))).collect()
-    if LINE in found.columns:
-        return dict(zip(found[ROW], [line[:200] for line in found[LINE]]))
+        frame = table.rows.filter(pl.col(ROW).is_in(list(rows))).collect()
+    if LINE in frame.columns:
+        return dict(zip(frame[ROW], [line[:200] for line in frame[LINE]]))
     texts_of = {row: table.delimiter.join("" if field is None else str(field) for field in fields)
-                for row, *fields in found.iter_rows()}
+                for row, *fields in frame.iter_rows()}
     return {row: text.removesuffix(table.delimiter).rstrip(table.delimiter)[:200] for row, text in texts_of.items()}

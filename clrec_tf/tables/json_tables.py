@@ -40,10 +40,10 @@ def as_lines(text: Text) -> Text:
 
 def columns(text: Text) -> tuple[str, ...]:
     """Names of the entries of the first objects."""
-    found = {}
+    names = {}
     for line in text.first_lines(_SAMPLE):
-        found |= dict.fromkeys(_object(line) or ())
-    return tuple(found)
+        names |= dict.fromkeys(_object(line) or ())
+    return tuple(names)
 
 
 def column(name: str) -> pl.Expr:

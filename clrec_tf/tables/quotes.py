@@ -83,7 +83,8 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Rec
                      path, len(inside), _line(view, inside[0]))
         pieces.append(view[written:size])
     ends = _count(view, size) + (view[size - 1:size] != b"\n")
-    return Records(b"".join(pieces) if inside else None, ends - sum(more for _, more in breaks), tuple(breaks))
+    rows = ends - sum(extra_lines for _, extra_lines in breaks)
+    return Records(b"".join(pieces) if inside else None, rows, tuple(breaks))
 
 
 def _record(view, start: int, grammar: _Grammar, path: str) -> tuple[list[bytes], int, bool]:

@@ -79,25 +79,25 @@ def as_text(content: Content, encoding: str = "", always: bool = True) -> Text:
     given = _lookup(encoding) if encoding else ""
     with contents.readable(content.path), content.view() as view:
         head = view[:4096]
-        found = next((name for mark, name in _BOMS if head.startswith(mark)), "") or _utf16(head)
-        if not found and given and always:
-            found = given
-        if not found or found == "utf-8":
+        used = _marked(head)
+        if not used and given and always:
+            used = given
+        if not used or used == "utf-8":
             try:
                 check_utf8(view)
-                found = "utf-8"
+                used = "utf-8"
             except UnicodeDecodeError as error:
                 if given == "utf-8":
                     raise
-                found = given or _single_byte(view, content.path, error)
+                used = given or _single_byte(view, content.path, error)
         data = None
-        if found != "utf-8":
-            data = bytes(view).decode(found).encode()
+        if used != "utf-8":
+            data = bytes(view).decode(used).encode()
         if b"\r" in head and b"\n" not in view[:_HEAD]:  # lines end with a carriage return alone
             data = (bytes(view) if data is None else data).replace(b"\r", b"\n")
         lines = _count_lines(view if data is None else data)
     content = content if data is None else Content(content.path, contents.TEXT, data)
-    return Text(content, found.removesuffix("-sig"), lines)
+    return Text(content, used.removesuffix("-sig"), lines)
 
 
 def _count_lines(view) -> int:
@@ -129,6 +129,11 @@ def _lookup(encoding: str) -> str:
                         "shift_jis, or leave it out") from error
 
 
+def _marked(head: bytes) -> str:
+    """The encoding that a byte order mark or the zeros of UTF-16 show; "" where nothing does."""
+    return next((name for mark, name in _BOMS if head.startswith(mark)), "") or _utf16(head)
+
+
 def _utf16(head: bytes) -> str:
     """UTF-16 without a mark: of Western text, every other byte is zero."""
     if len(head) < 8 or b"\0" not in head:
@@ -150,14 +155,14 @@ def _single_byte(view, path: str, error: UnicodeDecodeError) -> str:
                         "are: correct the line, or give the file's --encoding")
     try:
         data.decode("cp1252")
-        found = "cp1252"
+        encoding = "cp1252"
     except UnicodeDecodeError:
-        found = "latin-1"
+        encoding = "latin-1"
     begin = data.rfind(b"\n", 0, at) + 1
-    shown = data[max(begin, at - 20):at + 20].splitlines()[0].decode(found, "replace")
-    logging.warning("%s is not UTF-8: read as %s, line %d as %r; give --encoding if that is wrong", path, found, line,
-                    shown)
-    return found
+    shown = data[max(begin, at - 20):at + 20].splitlines()[0].decode(encoding, "replace")
+    logging.warning("%s is not UTF-8: read as %s, line %d as %r; give --encoding if that is wrong", path, encoding,
+                    line, shown)
+    return encoding
 
 
 def open_stream(path: str, encoding: str = "", always: bool = True) -> io.TextIOBase:
@@ -188,6 +193,5 @@ def peek(path: str, encoding: str = "", count: int = 1) -> list[str]:
         raise DataError(f"{path} is a {content.kind} file, where text is expected: give --format=columns, or the text")
     with contents.readable(path), content.view() as view:
         head = view[:_HEAD]
-    found = next((name for mark, name in _BOMS if head.startswith(mark)), "") or _utf16(head)
-    found = found or (_lookup(encoding) if encoding else "utf-8")
-    return head.decode(found, "replace").splitlines()[:count]
+    used = _marked(head) or (_lookup(encoding) if encoding else "utf-8")
+    return head.decode(used, "replace").splitlines()[:count]

@@ -72,20 +72,20 @@ def parsed_list(value: str) -> Optional[list[str]]:
         return words
     for read in (json.loads, ast.literal_eval):
         try:
-            found = read(value)
+            elements = read(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             continue
-        if isinstance(found, (list, tuple, set)) and all(
-                isinstance(one, (str, int, float, type(None))) for one in found):
-            return [str(one) for one in found if one is not None and one == one]
+        if isinstance(elements, (list, tuple, set)) and all(
+                isinstance(element, (str, int, float, type(None))) for element in elements):
+            return [str(element) for element in elements if element is not None and element == element]  # no NaN
         return None
     return _numpy_list(value[1:-1].split()) if value[0] == "[" else None
 
 
 def _numpy_texts(inner: str) -> list[str]:
     """NumPy writes texts without commas, which Python would take for one text: ['a' 'b']."""
-    found = re.findall(_QUOTED, inner) if "," not in re.sub(_QUOTED, "", inner) else []
-    return [one[1:-1] for one in found] if len(found) > 1 and not re.sub(_QUOTED, "", inner).strip() else []
+    quoted = re.findall(_QUOTED, inner) if "," not in re.sub(_QUOTED, "", inner) else []
+    return [text[1:-1] for text in quoted] if len(quoted) > 1 and not re.sub(_QUOTED, "", inner).strip() else []
 
 
 def _numpy_list(words: list[str]) -> Optional[list[str]]:
@@ -98,12 +98,12 @@ def _numpy_list(words: list[str]) -> Optional[list[str]]:
 
 def loose_list(value: str, separator: str) -> list[str]:
     """The elements of a list of ids as text: with brackets and quotes or without, cut at the separator."""
-    found = parsed_list(value)
-    if found is None:
+    elements = parsed_list(value)
+    if elements is None:
         inner = value[1:-1] if len(value) > 1 and _BRACKETS.get(value[0]) == value[-1] else value
         mark = next((mark for mark in (separator, ",", "|", ";") if mark in inner), None)
-        found = [one.strip(_SPACE + "'\"") for one in (inner.split(mark) if mark else inner.split())]
-    return [one for one in found if one]
+        elements = [text.strip(_SPACE + "'\"") for text in (inner.split(mark) if mark else inner.split())]
+    return [element for element in elements if element]
 
 
 def is_quoted_list(value: str) -> bool:
@@ -127,7 +127,7 @@ def several(column: pl.Series, separator: str, nulls: Sequence[str], where: str)
     if not isinstance(column.dtype, pl.List):
         present = texts(column, nulls)
         distinct = present.drop_nulls().unique()
-        parsed = {value: found for value in distinct if (found := parsed_list(value)) is not None}
+        parsed = {value: elements for value in distinct if (elements := parsed_list(value)) is not None}
         if parsed and len(parsed) == len(distinct):
             lists = pl.Series([parsed.get(value) for value in present], dtype=pl.List(pl.String))
         elif quoted := [value for value in parsed if is_quoted_list(value)]:
