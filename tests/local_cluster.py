@@ -16,6 +16,7 @@ from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster.local_roles import LocalRoles
 from clrec_tf.training.cluster.roles import Task
 from clrec_tf.training.cluster.roles import wait_for_servers
+from tests import forked
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -126,6 +127,13 @@ class LocalCluster(LocalRoles):
             log.flush()
             command = [sys.executable, *(["-c", code] if code else ["-m", "clrec_tf.train"])]
             return self.launch(role, index, command + flags(**{**self._settings, **settings}), log, environ, cwd)
+
+    def launch(self, role, index, command, log, environ=None, cwd=None):
+        """As there, forked."""
+        self._processes[role, index] = forked.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True,
+            env={**os.environ, "TF_CONFIG": self.tf_config(role, index), **(environ or {})})
+        return self._processes[role, index]
 
     def start_servers(self, **settings):
         """Starts all workers and parameter servers."""

@@ -13,6 +13,8 @@ import tempfile
 import time
 import typing
 
+from tests import forked
+
 ROOT = pathlib.Path(__file__).parents[1]
 START_S = 90  # on a machine that is busy with other tests
 _SERVING = re.compile(r"serving \S+ version (\d+) at http://127\.0\.0\.1:(\d+)")
@@ -44,8 +46,8 @@ class Service:
         self._log = tempfile.NamedTemporaryFile("wb", suffix=".log")  # not a pipe, which nobody would empty
         arguments = [sys.executable, "-m", "clrec_tf.serve", f"--export_dir={export_dir}", "--port=0",
                      "--poll_s=0.1", "--drain_s=0", "--max_wait_ms=10000", "--timeout_ms=30000", *flags]
-        self.process = subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=self._log, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
+        self.process = forked.Popen(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                    stderr=self._log, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
 
     @property
     def log(self) -> str:

@@ -28,6 +28,7 @@ from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.training.cluster import own_network
+from tests import forked
 
 SMALL = Config(train=TrainConfig(batch_size=32, steps_per_call=2),
                benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("3",))).but(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean")
@@ -141,8 +142,8 @@ def test_roles_end_with_a_process_that_is_killed():
             "with t.measured_cluster.MeasuredCluster(t.SMALL, 1, 1) as running:\n"
             "    print(running.group, flush=True)\n"
             "    running.call(t.stand)")
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
-                          cwd=pathlib.Path(__file__).parents[1]) as measuring:
+    with forked.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
+                      cwd=pathlib.Path(__file__).parents[1]) as measuring:
         group = int(measuring.stdout.readline())
         assert len(members(group)) == 3
         time.sleep(1)

@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -19,6 +18,7 @@ from clrec_tf.publishing import export_bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval import manifest as manifest_lib
 from tests import exported
+from tests import forked
 
 
 @pytest.fixture
@@ -206,8 +206,8 @@ exported.world("int").export(sys.argv[1])
 
 
 def test_a_killed_export_leaves_no_version_and_the_next_one_tidies_up(tmp_path):
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True,
-                            cwd=pathlib.Path(__file__).parents[1])
+    killed = forked.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, capture_output=True, text=True,
+                        cwd=pathlib.Path(__file__).parents[1])
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     left, lock, held = sorted(os.listdir(tmp_path))
     assert lock == f"{left}.lock" and held == "publishing.lock"

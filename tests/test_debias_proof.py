@@ -3,7 +3,6 @@ import dataclasses
 import json
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -15,13 +14,14 @@ from clrec_tf.config import ProofConfig
 from clrec_tf import debias_proof
 from clrec_tf.errors import UserError
 from clrec_tf.lab.proof import optima
+from tests import forked
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
 def proof(*arguments):
-    return subprocess.run([sys.executable, "-m", "clrec_tf.debias_proof", *arguments], capture_output=True, text=True,
-                          cwd=ROOT, timeout=600)
+    return forked.run([sys.executable, "-m", "clrec_tf.debias_proof", *arguments], capture_output=True, text=True,
+                      cwd=ROOT, timeout=600)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.cluster import evaluator
 from clrec_tf.training.loop import train
 from clrec_tf.training.runtime import LocalRuntime
+from tests import forked
 from tests import small_run
 
 METRIC = "ndcg@5/full"
@@ -42,7 +43,7 @@ def process(config, *flags):
     given = [f"--{name}={value}" for section in ("model", "train")
              for name, value in dataclasses.asdict(getattr(config, section)).items()
              if value != getattr(getattr(Config(), section), name) and not isinstance(value, tuple)]
-    return subprocess.Popen(
+    return forked.Popen(
         [sys.executable, "-m", "clrec_tf.train", f"--data_dir={config.paths.data_dir}",
          f"--workdir={config.paths.workdir}", *given, *flags],
         env={**os.environ, "TF_CONFIG": json.dumps(TASK)}, stderr=subprocess.PIPE, text=True)

@@ -22,6 +22,7 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.preparation import data_folder
 from clrec_tf.system import atomic
 
+from tests import forked
 from tests import prepared_data
 
 # User u: a b c d at 1..4, v: b a at 5, 6; a's tags are p q.
@@ -168,7 +169,7 @@ def command(tmp_path, data_dir, users):
 
 def test_kill_leaves_nothing_that_looks_complete(tmp_path):
     data_dir = tmp_path / "data"
-    process = subprocess.Popen(command(tmp_path, data_dir, 3000), cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    process = forked.Popen(command(tmp_path, data_dir, 3000), cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("data.incomplete-*/train-000[1-9]*")):
         assert process.poll() is None and time.monotonic() < deadline, "prepare was too fast or too slow to be killed"

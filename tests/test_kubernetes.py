@@ -2,7 +2,6 @@
 import dataclasses
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from clrec_tf.config import Paths, ServeConfig
 from clrec_tf.errors import BusyError, ClusterError, DiskFullError
 from clrec_tf.publishing.tf_serving import BATCHING_FILE, MODELS_FILE
+from tests import forked
 from tests import kubernetes_manifests as manifests
 
 
@@ -112,8 +112,8 @@ def test_what_the_pods_mount_exists_and_the_flags_can_be_read(tmp_path, variant)
     flagfile.write_text(text.replace(manifests.IN_IMAGE, str(manifests.ROOT)), encoding="utf-8")
     code = ("import sys; from absl import flags; from clrec_tf import command_line; command_line.define_flags(); "
             "flags.FLAGS(sys.argv); c = command_line.read_flags(); print(c.paths.data_dir, c.paths.workdir)")
-    ran = subprocess.run([sys.executable, "-c", code, f"--flagfile={flagfile}"], cwd=manifests.ROOT,
-                         capture_output=True, text=True, check=False)
+    ran = forked.run([sys.executable, "-c", code, f"--flagfile={flagfile}"], cwd=manifests.ROOT,
+                     capture_output=True, text=True, check=False)
     assert ran.returncode == 0 and all(path.startswith("/data/") for path in ran.stdout.split()), ran.stderr[-500:]
 
 

@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -19,6 +18,7 @@ from clrec_tf.models import build
 from clrec_tf.settings.setting import choices_of
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
+from tests import forked
 from tests.prepared_data import prepare_text
 from tests import small_run
 from tests.test_loss_training import assert_falling
@@ -194,8 +194,8 @@ def test_help_explains_the_settings():
 
 
 def command(module, *flags, **kwargs):
-    done = subprocess.run([sys.executable, "-m", f"clrec_tf.{module}", *flags], capture_output=True, text=True,
-                          cwd=ROOT, check=False, **kwargs)
+    done = forked.run([sys.executable, "-m", f"clrec_tf.{module}", *flags], capture_output=True, text=True,
+                      cwd=ROOT, check=False, **kwargs)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

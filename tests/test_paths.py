@@ -2,7 +2,6 @@
 import dataclasses
 import os
 import shutil
-import subprocess
 import sys
 import types
 
@@ -29,6 +28,7 @@ from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
 from tests import exported
+from tests import forked
 from tests import small_run
 
 FIELDS = [(section, field) for section in config_lib.SECTIONS.values() for field in dataclasses.fields(section)]
@@ -72,7 +72,7 @@ def test_a_server_may_read_an_object_store():
 
 def test_the_command_makes_no_folder_of_an_address(tmp_path):
     (tmp_path / "log.csv").write_text(small_run.click_log())
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "clrec_tf.prepare", "--input=~/log.csv", "--data_dir=s3://bucket/data"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.getcwd(), "HOME": str(tmp_path)})

@@ -3,7 +3,6 @@ import collections
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 from hypothesis import given
@@ -23,6 +22,7 @@ from clrec_tf.lab.benchmarks import suites
 from clrec_tf.preparation.report_text import report_text
 from clrec_tf import prepare
 
+from tests import forked
 from tests import prepared_data
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -207,8 +207,8 @@ def test_folder_that_cannot_be_made(tmp_path):
 
 def test_command_exits_with_a_message_and_no_traceback(tmp_path):
     (tmp_path / "log.csv").write_text("user_id,item_id,timestamp\n1,2,3\n1,2\n")
-    done = subprocess.run([sys.executable, "-m", "clrec_tf.prepare", "--input", str(tmp_path / "log.csv"), "--data_dir",
-                           str(tmp_path / "data")], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "-m", "clrec_tf.prepare", "--input", str(tmp_path / "log.csv"), "--data_dir",
+                       str(tmp_path / "data")], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "line 3: 1,2 (missing or unreadable time stamp)" in done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "data").exists()
 

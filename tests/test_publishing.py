@@ -20,6 +20,7 @@ from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.system import json_files
 from clrec_tf import update_index
 from tests import exported
+from tests import forked
 
 A, B, C = (exported.original_id("string", number) for number in (3, 14, 15))
 X = np.eye(8)[0].tolist()
@@ -56,8 +57,8 @@ def test_two_updates_at_once_both_count(export_dir):
     (export_dir.parent / "a.txt").write_text(A)
     (export_dir.parent / "b.txt").write_text(B)
     command = [sys.executable, "-m", "clrec_tf.update_index", f"--export_dir={export_dir}", "--target_recall=0.9"]
-    both = [subprocess.Popen([*command, f"--withdraw={export_dir.parent}/{name}.txt"], stderr=subprocess.PIPE,
-                             text=True, cwd=pathlib.Path(__file__).parents[1]) for name in "ab"]
+    both = [forked.Popen([*command, f"--withdraw={export_dir.parent}/{name}.txt"], stderr=subprocess.PIPE,
+                         text=True, cwd=pathlib.Path(__file__).parents[1]) for name in "ab"]
     texts = [process.communicate(timeout=200)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], texts
     assert sorted(os.listdir(export_dir)) == ["1", "2", "3"]

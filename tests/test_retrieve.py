@@ -17,6 +17,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.user_requests import read_json_lines
 from tests import exported
+from tests import forked
 
 A, B, C = (exported.original_id("string", number) for number in (3, 14, 15))
 
@@ -223,7 +224,7 @@ def test_bad_parquet(capsys, monkeypatch, tmp_path):
 def test_the_command_in_a_process_of_its_own():
     command = [sys.executable, "-m", "clrec_tf.retrieve", f"--export_dir={exported.bundle_folder('string')}", "--k=2"]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    good, bad = (subprocess.Popen(command, text=True, **pipes) for _ in range(2))
+    good, bad = (forked.Popen(command, text=True, **pipes) for _ in range(2))
     good.stdin.write(f'["{A}"]\n')
     bad.stdin.write(f'["{A}"]\nnonsense\n')
     (output, _), (nothing, problem) = good.communicate(), bad.communicate()

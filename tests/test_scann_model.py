@@ -2,7 +2,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -21,6 +20,7 @@ from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.publishing import tuning
 from clrec_tf.retrieval import efforts
 from tests import exported
+from tests import forked
 
 KINDS, RANGE = ("string", exported.MULTI), (-0.25, 1.25)
 OPS = ["Scann>ScannSearchBatched", "Scann>TensorsToScann"]
@@ -104,8 +104,8 @@ def test_it_says_what_it_needs():
 def test_without_its_operations_python_does_not_load_it():
     """In a process of its own: here they are registered. For the C++ loader see test_saved_model.py."""
     code = "import sys, tensorflow as tf; tf.saved_model.load(sys.argv[1])"
-    ran = subprocess.run([sys.executable, "-c", code, exported.scann_folder("int")], capture_output=True, text=True,
-                         check=False, timeout=120)
+    ran = forked.run([sys.executable, "-c", code, exported.scann_folder("int")], capture_output=True, text=True,
+                     check=False, timeout=120)
     assert ran.returncode != 0 and "Op type not registered 'Scann>" in ran.stderr
 
 

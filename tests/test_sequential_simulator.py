@@ -4,7 +4,6 @@ import datetime
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -23,6 +22,7 @@ from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.lab.simulator import visits as visits_lib
 from clrec_tf.preparation.synthetic_log import switch_probability
 from clrec_tf import prepare
+from tests import forked
 from tests.prepared_data import read_split
 
 FILES = ["clicks.csv", "impressions.parquet", "items.tsv", "truth.npz", "world.json"]
@@ -443,7 +443,7 @@ def test_prepare_reads_the_log(tmp_path, split):
 def test_command(tmp_path):
     arguments = [f"--{name}={value}" for name, value in TINY.items()]
     call = [sys.executable, "-m", "clrec_tf.exposure_world", f"--world_dir={tmp_path}/world", *arguments]
-    first, again = (subprocess.run(call, capture_output=True, text=True, check=False) for _ in range(2))
+    first, again = (forked.run(call, capture_output=True, text=True, check=False) for _ in range(2))
     assert first.returncode == 0 and "impressions_per_click:" in first.stdout, first.stderr
     assert again.returncode == 2 and "--world_dir" in again.stderr and "exists already" in again.stderr
     assert sorted(os.listdir(tmp_path / "world")) == FILES and os.listdir(tmp_path) == ["world"]

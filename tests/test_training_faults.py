@@ -18,6 +18,7 @@ from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
+from tests import forked
 from tests import small_run
 
 
@@ -158,7 +159,7 @@ def command(data_dir, workdir, *flags):
                  "--embedding_dim=8", "--max_history=6", "--attention_heads=2", "--queue_size=40", "--batch_size=16",
                  "--target_mode=sliding", "--shuffle_shards=2", "--log_every_steps=10", "--validate_every=0",
                  "--checkpoint_every_steps=50", "--epochs=2000", *flags]
-    return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=pathlib.Path(__file__).parents[1])
+    return forked.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=pathlib.Path(__file__).parents[1])
 
 
 def wait_for_step(workdir, step, process, seconds=120):
@@ -204,7 +205,7 @@ def test_a_training_leaves_no_files_behind(data_dir, tmp_path):
             "    print(sum(name.startswith(command_line.GENERATED_CODE) for name in sys.modules))\n    return code\n"
             "command_line.run(main, uses=('paths', 'model', 'train'), usage='')")
     for epochs, expected in (("1", 0), ("x", 2)):
-        done = subprocess.run(
+        done = forked.run(
             [sys.executable, "-c", code, f"--data_dir={data_dir}", f"--workdir={tmp_path}/run", "--embedding_dim=8",
              f"--epochs={epochs}", "--validate_every=0"], capture_output=True, text=True,
             cwd=pathlib.Path(__file__).parents[1], env={**os.environ, "TMPDIR": str(tmp_path / "temporary")})

@@ -4,7 +4,6 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 
@@ -21,6 +20,7 @@ from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval import index as index_lib
 from clrec_tf.publishing.item_updates import read_upserts, read_withdrawn
 from tests import exported
+from tests import forked
 
 A, B, C = (exported.original_id("string", number) for number in (3, 14, 15))
 ITEMS = exported.ITEMS
@@ -258,8 +258,8 @@ update_index.update_bundle(sys.argv[1], "", sys.argv[2], 0.9)
 
 def test_a_killed_update_leaves_no_version_and_the_next_one_tidies_up(export_dir):
     gone = lines(export_dir.parent / "gone.txt", A)
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(export_dir), gone], check=False, capture_output=True,
-                            text=True, cwd=pathlib.Path(__file__).parents[1])
+    killed = forked.run([sys.executable, "-c", KILLED, str(export_dir), gone], check=False, capture_output=True,
+                        text=True, cwd=pathlib.Path(__file__).parents[1])
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     assert versions(export_dir) == [1] and list(export_dir.glob("2.incomplete-*"))
     assert load_bundle(str(export_dir)).path == str(export_dir / "1")
@@ -276,9 +276,9 @@ def test_the_command_itself_and_retrieval_after_it(export_dir, capsys):
     vector = exported.loaded("string").item_vectors(exported.loaded("string").positions(np.array(first[:1])))[0]
     items = lines(export_dir.parent / "items.jsonl", {"id": "new", "vector": vector.tolist(), "title": "Neu"})
     gone = lines(export_dir.parent / "gone.txt", first[1])
-    updated = subprocess.run([sys.executable, "-m", "clrec_tf.update_index", f"--export_dir={export_dir}",
-                              f"--upsert={items}", f"--withdraw={gone}"], check=False, capture_output=True, text=True,
-                             cwd=pathlib.Path(__file__).parents[1])
+    updated = forked.run([sys.executable, "-m", "clrec_tf.update_index", f"--export_dir={export_dir}",
+                          f"--upsert={items}", f"--withdraw={gone}"], check=False, capture_output=True, text=True,
+                         cwd=pathlib.Path(__file__).parents[1])
     assert updated.returncode == 0 and updated.stdout == f"{export_dir}/2\n", updated.stderr[-2000:]
     after = retrieved()
     assert set(after["ids"][:2]) == {first[0], "new"} and after["ids"][2:] == first[2:]

@@ -1,8 +1,9 @@
 """The chief's watch ends a process that stands still, also where Python's lock is held, until it is stopped."""
-import subprocess
 import sys
 
 import pytest
+
+from tests import forked
 
 # The pattern takes longer than anybody waits, and holds the lock; what it may take is set below.
 SCRIPT = """
@@ -25,6 +26,6 @@ HOLDS_LOCK = 'end = time.monotonic() + 5\n    while time.monotonic() < end: re.m
     ("one.stop()", HOLDS_LOCK, 0, "done"),
     ("one.stop()", "time.sleep(4)", 0, "done")], ids=["sleeps", "holds the lock", "stopped, lock", "stopped, sleeps"])
 def test_what_takes_too_long_ends_the_process(before, work, code, said):
-    found = subprocess.run([sys.executable, "-c", SCRIPT.format(before=before, work=work)], capture_output=True,
-                           text=True, timeout=120, check=False)
+    found = forked.run([sys.executable, "-c", SCRIPT.format(before=before, work=work)], capture_output=True,
+                       text=True, timeout=120, check=False)
     assert found.returncode == code and said in found.stdout + found.stderr, found.stderr[-1000:]

@@ -14,6 +14,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.training import loop
 from clrec_tf.training.workdir_lock import LOCK_FILE
 from clrec_tf.training.workdir_lock import WorkdirLock
+from tests import forked
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def data_dir(tmp_path_factory):
 
 
 def holder(workdir):
-    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(workdir)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = forked.Popen([sys.executable, "-c", HOLDS, str(workdir)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     return process
 

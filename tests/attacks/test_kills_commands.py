@@ -23,13 +23,26 @@ from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
 from tests.attacks.outcomes import FULL
 from tests.attacks.outcomes import Outcomes
+from tests import forked
 from tests import small_run
 
 pytestmark = [pytest.mark.attack, pytest.mark.slow]
 KILLS = int(os.environ.get("KILLS", 100 if FULL else 8))
 CHAIN = 3  # kills before a command is left to succeed
 ROOT = pathlib.Path(__file__).parents[2]
-CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+NAMESPACES = 0x20020000  # CLONE_NEWPID | CLONE_NEWNS
+# As `unshare --pid --fork --kill-child --mount-proc`.
+CONTAINER = f"""
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None)
+assert not libc.unshare({NAMESPACES}), "no right to make namespaces"
+if child := os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+assert not libc.mount(b"none", b"/proc", None, 0x44000, None)  # MS_REC | MS_PRIVATE
+assert not libc.mount(b"proc", b"/proc", b"proc", 0xe, None)  # MS_NOSUID | MS_NODEV | MS_NOEXEC
+assert os.getpid() == 1
+"""
 # What takes long and writes nothing, the imports, comes before "ready".
 COMMAND = """
 import runpy, sys
@@ -50,17 +63,16 @@ class Command:
 
     Args:
       arguments: module and flags.
-      container: what it runs in.
+      container: code that takes it into one, or none.
     """
 
     def __init__(self, container, *arguments):
-        self._command = [*container, sys.executable, "-c", COMMAND, *map(str, arguments)]
+        self._command = [sys.executable, "-c", container + COMMAND, *map(str, arguments)]
         self._container, self.seconds = container, 0.0
 
     def start(self):
         """The process and the one that does the work, when it is about to begin."""
-        process = subprocess.Popen(self._command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
+        process = forked.Popen(self._command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = process.stdout.readline()
         assert line == "ready\n", process.communicate()[1][-2000:]
         return process
@@ -90,9 +102,9 @@ class Command:
 
 @pytest.fixture(name="container", scope="module")
 def fixture_container():
-    if subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode:
+    if forked.run([sys.executable, "-c", CONTAINER], capture_output=True).returncode:
         print("no right to make process-id namespaces: killed as ordinary processes")
-        return []
+        return ""
     return CONTAINER
 
 
@@ -135,7 +147,7 @@ def fixture_world(tmp_path_factory):
     """A folder with a prepared log, and a run on it that its command finished."""
     folder = tmp_path_factory.mktemp("kills")
     small_run.prepared(folder)
-    trained = Command([], "train", f"--data_dir={folder}/data", f"--workdir={folder}/run", *MODEL)
+    trained = Command("", "train", f"--data_dir={folder}/data", f"--workdir={folder}/run", *MODEL)
     trained.finish()
     return folder
 
@@ -221,7 +233,7 @@ def test_export(request, container, world, tmp_path):
 def test_update_index(request, container, world, tmp_path):
     """Each update adds a version in which the same item has moved."""
     versions = Versions(tmp_path / "export")
-    Command([], "export", f"--data_dir={world}/data", f"--workdir={world}/run", f"--export_dir={tmp_path}/export",
+    Command("", "export", f"--data_dir={world}/data", f"--workdir={world}/run", f"--export_dir={tmp_path}/export",
             "--recall_k=5").finish()
     bundle = load_bundle(str(tmp_path / "export"))
     moved, gone, back = bundle.item_ids[:3].tolist()

@@ -1,0 +1,139 @@
+"""Processes that run Python with TensorFlow imported already: forked from one that has done nothing but import it.
+
+`Popen` and `run` take what those of ``subprocess`` take, for commands `[sys.executable, "-m" or "-c", …]`. The process
+is a child of the test's with a number, signals, groups and an exit code of its own; only the seconds of importing are
+spent once. Tests of the importing itself use ``subprocess``.
+"""
+import atexit
+import ctypes
+import functools
+import json
+import os
+import pathlib
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+
+ROOT = pathlib.Path(__file__).parents[1]
+IMPORTS = ("fastapi", "uvicorn", "msgspec", "prometheus_client", "grpc")  # none that starts threads (polars does)
+_SET_CHILD_SUBREAPER = 36  # of prctl
+_REQUEST_BYTES = 1 << 17
+
+
+class Popen(subprocess.Popen):
+    """As ``subprocess.Popen``, of Python alone and without `preexec_fn`, `pass_fds` and the like."""
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags,
+                       shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid,
+                       umask, start_new_session, process_group):
+        # pylint: disable=too-many-arguments,too-many-locals,unused-argument  (the signature of Python 3.11)
+        program, *arguments = map(os.fspath, args)
+        assert program == sys.executable and arguments[0] in ("-m", "-c"), args
+        request = dict(arguments=arguments, cwd=os.fspath(cwd or os.getcwd()), session=start_new_session,
+                       environ={**(os.environ if env is None else env)})
+        streams = [own if stream == -1 else stream for own, stream in enumerate((p2cread, c2pwrite, errwrite))]
+        self.pid = _fork(request, streams)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
+def run(command, *, input=None, capture_output=False, timeout=None, check=False, **settings):
+    """As ``subprocess.run``."""
+    # pylint: disable=redefined-builtin
+    if input is not None:
+        settings["stdin"] = subprocess.PIPE
+    if capture_output:
+        settings |= dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with Popen(command, **settings) as process:
+        try:
+            output, errors = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    finished = subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+    if check:
+        finished.check_returncode()
+    return finished
+
+
+def _fork(request: dict, streams) -> int:
+    """The number of a new child of this process."""
+    connection, prctl = _parent(), ctypes.CDLL(None).prctl
+    prctl(_SET_CHILD_SUBREAPER, 1)  # the child is orphaned by who forked it, and so becomes ours
+    try:
+        socket.send_fds(connection, [json.dumps(request).encode()], streams)
+        return int(connection.recv(32))
+    finally:
+        prctl(_SET_CHILD_SUBREAPER, 0)
+
+
+@functools.cache
+def _parent() -> socket.socket:
+    """A connection to the process that forks; that ends with this process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=ROOT,
+                               env=environ, stdin=subprocess.DEVNULL)
+    theirs.close()
+    atexit.register(lambda: (ours.close(), process.wait()))
+    return ours
+
+
+def _requests(connection) -> dict:
+    """In the process that forks: answers until nobody asks. In each child: returns what it was asked to do."""
+    while True:
+        message, streams, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
+        if not message:
+            os._exit(0)
+        number, writing = os.pipe()
+        between = os.fork()
+        if not between:
+            if child := os.fork():
+                os.write(writing, str(child).encode())
+                os._exit(0)
+            for end in (number, writing, connection.detach()):
+                os.close(end)
+            for standard, stream in enumerate(streams):
+                os.dup2(stream, standard)
+                os.close(stream)
+            return json.loads(message)
+        os.waitpid(between, 0)  # from here on the child has its new parent
+        connection.send(os.read(number, 32))
+        for end in (number, writing, *streams):
+            os.close(end)
+
+
+def _become(arguments, cwd, session, environ):
+    """Runs a module or code as the interpreter would."""
+    if session:
+        os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    tempfile.tempdir = None
+    sys.path[:0] = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    kind, program, *rest = arguments
+    if kind == "-m":
+        sys.argv = ["-m", *rest]
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = ["-c", *rest]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(program, "<string>", "exec"), main.__dict__)  # pylint: disable=exec-used
+
+
+def _import_all():
+    import clrec_tf  # noqa: F401  pylint: disable=unused-import
+    import tensorflow as tf
+    tf.keras.layers.Layer  # pylint: disable=pointless-statement  (loads Keras)
+    for name in IMPORTS:
+        __import__(name)
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # this folder
+    _import_all()
+    _become(**_requests(socket.socket(fileno=int(sys.argv[1]))))
