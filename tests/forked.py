@@ -5,8 +5,10 @@ is a child of the test's with a number, signals, groups and an exit code of its 
 spent once. Tests of the importing itself use ``subprocess``.
 """
 import atexit
+import contextlib
 import ctypes
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -15,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -133,7 +136,31 @@ def _import_all():
         __import__(name)
 
 
+def _end(run) -> None:
+    """Runs a program and ends with its exit code, without taking down module by module what was imported."""
+    code = 0
+    try:
+        run()
+    except SystemExit as ended:
+        code = ended.code
+        if not isinstance(code, int):
+            if code is not None:
+                print(code, file=sys.stderr)
+            code = int(code is not None)
+    except BaseException:  # pylint: disable=broad-exception-caught
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()  # pylint: disable=protected-access  (waits for threads, as an interpreter at its end)
+    atexit._run_exitfuncs()  # pylint: disable=protected-access
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
     del sys.path[0]  # this folder
     _import_all()
-    _become(**_requests(socket.socket(fileno=int(sys.argv[1]))))
+    gc.freeze()  # the collector of a child would otherwise copy every page on which an object is
+    asked = _requests(socket.socket(fileno=int(sys.argv[1])))
+    _end(lambda: _become(**asked))

@@ -4,6 +4,7 @@ Flags and logs of the roles; the processes themselves are those of ``training/cl
 """
 import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -26,6 +27,7 @@ STARTED = "-- started\n"  # in logs
 # A chief that says at the end how its function was traced and where the variables are.
 TELLING = """
 import json
+import os
 from clrec_tf import command_line, train
 from clrec_tf.training import loop
 

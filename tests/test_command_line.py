@@ -2,7 +2,6 @@
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -10,13 +9,14 @@ import pytest
 import clrec_tf
 from clrec_tf.config import Config
 from clrec_tf import doctor
+from tests import forked
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
 def command(module, *arguments, **kwargs):
-    return subprocess.run([sys.executable, "-m", f"clrec_tf.{module}", *arguments], capture_output=True, text=True,
-                          cwd=ROOT, timeout=120, **kwargs)
+    return forked.run([sys.executable, "-m", f"clrec_tf.{module}", *arguments], capture_output=True, text=True,
+                      cwd=ROOT, timeout=120, **kwargs)
 
 
 @pytest.mark.parametrize("module, own, other", [
@@ -159,5 +159,5 @@ def test_doctor_does_not_call_a_fault_of_ours_one_of_a_package(monkeypatch):
 def test_errors_become_exit_codes(error, code, words):
     script = ("from clrec_tf import command_line\nfrom clrec_tf.errors import BusyError\n"
               f"def main(config):\n    raise {error}\ncommand_line.run(main, uses=(), usage='')")
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    result = forked.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
     assert result.returncode == code and words in result.stderr and ("Traceback" in result.stderr) == (code == 1)
