@@ -1,7 +1,41 @@
-# The commands that README names, for those who like make.
-PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python)
+# The commands that set up, show and test the project: `make help` lists them.
+# Each makes .venv first, from requirements.lock, unless it is complete.
+# make RUNS=folder quickstart writes elsewhere; make WORKERS=8 test runs as many processes.
+WORKERS ?= 2
+RUNS ?= runs/quickstart
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+COMPLETE := $(VENV)/requirements.lock
+PYTEST := $(PYTHON) -m pytest --durations=20
+PARALLEL := -n $(WORKERS) --dist=worksteal
 
-.PHONY: test-attacks
-# Attacks on the commands and the service; at most 15 minutes, then a table of what was tried, held and lost.
-test-attacks:
+.DEFAULT_GOAL := help
+.PHONY: help environment system quickstart test test-cluster test-all test-attacks
+
+help:  ## list these commands
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name line; do \
+	  printf 'make %-14s %s\n' "$$name" "$$line"; done
+
+environment: $(COMPLETE)  ## make .venv from requirements.lock (Python 3.11)
+
+$(COMPLETE): requirements.lock setup.py pyproject.toml .ci/environment
+	.ci/environment $(VENV)
+
+system:
+	@.ci/system
+
+quickstart: environment  ## generate a log, train, evaluate, export, show; into runs/quickstart
+	$(PYTHON) -m clrec_tf.train --flagfile=configs/quickstart.flags --data_dir=$(RUNS)/data --workdir=$(RUNS)/model
+
+test: environment system  ## the quick tests: all but those marked slow or cluster (pytest.ini)
+	$(PYTEST) $(PARALLEL) -m "not cluster and not slow"
+
+test-cluster: environment  ## the tests that start clusters of processes, one after another
+	$(PYTEST) -m cluster
+
+test-all: environment system  ## all tests, the slow ones and those of clusters too
+	$(PYTEST) $(PARALLEL) -m "not cluster"
+	$(PYTEST) -m cluster
+
+test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
 	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks

@@ -34,7 +34,7 @@ def test_the_lock_is_of_the_versions_that_are_pinned():
         assert line.endswith("# test") == (name == "pytest")  # so the image goes without
 
 
-@pytest.mark.parametrize("where", [".ci/run", "launch/kubernetes/Dockerfile", "README.md"])
+@pytest.mark.parametrize("where", [".ci/environment", "launch/kubernetes/Dockerfile", "README.md"])
 def test_whoever_installs_checks_hashes(where):
     assert "--require-hashes" in (ROOT / where).read_text(encoding="utf-8")
 
