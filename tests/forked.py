@@ -20,6 +20,8 @@ import tempfile
 import threading
 import types
 
+import numpy
+
 ROOT = pathlib.Path(__file__).parents[1]
 IMPORTS = ("fastapi", "uvicorn", "msgspec", "prometheus_client", "grpc")  # none that starts threads (polars does)
 _SET_CHILD_SUBREAPER = 36  # of prctl
@@ -117,6 +119,7 @@ def _become(arguments, cwd, session, environ):
     os.environ.clear()
     os.environ.update(environ)
     tempfile.tempdir = None
+    numpy.random.seed()
     sys.path[:0] = [cwd, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     kind, program, *rest = arguments
     if kind == "-m":
