@@ -1,7 +1,9 @@
 """The door of every command: flags from the dataclasses of ``config``, errors to exit codes. Only reader of FLAGS."""
 import dataclasses
+import importlib
 import logging as std_logging
 import os
+import re
 import sys
 import textwrap
 import typing
@@ -108,6 +110,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
       uses: sections (keys of ``config.SECTIONS``) the command reads; "section.setting" for one setting of another.
       usage: its help text.
     """
+    _import_plugins(sys.argv)
     define_flags()
 
     def guarded(argv):
@@ -142,6 +145,22 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
         process_exit.end(code or 0)
 
     app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage))
+
+
+def _import_plugins(argv):
+    """Imports the modules of --plugins, also from flag files: what they register has flags and choices of its own."""
+    try:
+        words = flags.FLAGS.read_flags_from_files(argv[1:])
+    except flags.Error:  # to be told when they are parsed
+        return
+    given = [word.partition("=")[2] for word in words if re.match("--?plugins=", word)]
+    for module in filter(None, given[-1].split(",") if given else ()):
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            print(f"error: --plugins={given[-1]}: importing {module} failed: {type(error).__name__}: {error}; it must be "
+                  "found from the current folder, or be installed", file=sys.stderr)
+            sys.exit(UserError.exit_code)
 
 
 def _parse(argv, uses, usage):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from clrec_tf.lab.checks import Check
-from clrec_tf.lab.proof import closed_forms
+from clrec_tf.losses import closed_forms
 from clrec_tf.lab.proof import exposure_simulator
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import optima

@@ -58,7 +58,7 @@ def test_corrected_and_impression_fed_queues_equal_loops(kind, balanced, beta, i
             np.testing.assert_allclose(gradient, expected, atol=2e-5)
         table.assign_add(rng.normal(0, .3, table.shape))
     if kind != "in_batch":
-        assert float(variant.open().health()["queue_fill"]) == 10
+        assert float(variant.open().metrics()["queue_fill"]) == 10
 
 
 @pytest.mark.parametrize("kind,sizes", [("in_batch", [4, 4, 4]), ("raw", [4, 8, 10]), ("cached", [4, 8, 10])])

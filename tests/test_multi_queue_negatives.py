@@ -191,8 +191,8 @@ def test_prefill_fills_all_queues():
         objective = tiny_multi.objective_of(kind, tiny_model(), 6)
         objective.prefill(random_batch(rng, 5) for _ in range(100))
         assert bool(objective.queue.open().full())
-        health = objective.open().health()
-        assert list(health) == list(objective.health_names)
+        health = objective.open().metrics()
+        assert list(health) == list(objective.metric_names)
         assert (health["queue_fill"], health["queue_intent_fill_min"]) == (6, 6)
     opened = objective.queue.open()
     for vectors in (opened.main.read("vector"), opened.read("vector")):

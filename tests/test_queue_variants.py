@@ -219,12 +219,12 @@ def test_features_stay_with_their_items(kind):
 
 def test_health():
     variant = make_variant("cached", tiny_model(), 6)
-    assert {name: float(value) for name, value in variant.open().health().items()} == {
+    assert {name: float(value) for name, value in variant.open().metrics().items()} == {
         "queue_fill": 0, "queue_duplicate_rate": 0}
     variant.open().logits(make_batch([2, 2, 3, 2]))
-    assert {name: float(value) for name, value in variant.open().health().items()} == {
+    assert {name: float(value) for name, value in variant.open().metrics().items()} == {
         "queue_fill": 4, "queue_duplicate_rate": .5}
-    assert make_variant("in_batch", tiny_model(), 6).open().health() == {}
+    assert make_variant("in_batch", tiny_model(), 6).open().metrics() == {}
 
 
 @pytest.mark.parametrize("kind,mask_same_user", [("in_batch", False), ("raw", False), ("cached", False), ("raw", True)])

@@ -116,7 +116,7 @@ def test_losses_and_gradients_equal_loops_over_the_negatives_drawn(name, seed):
     [expected] = central_differences(lambda ids: naive(Towers([ids]), batch), [now])
     np.testing.assert_allclose(gradient, expected, atol=2e-5)
     assert np.abs(expected).max() > .05
-    assert objective.open().health() == {}
+    assert objective.open().metrics() == {}
     assert set(objective.states) == (set() if name == "full_softmax" else {"sampler"})
 
 

@@ -74,7 +74,8 @@ class Objective:
 
     Settings = NoSettings
     summary = ""  # a phrase for --help
-    health_names = ()  # of what `health` gives
+    metric_names = ()  # of what `metrics` gives
+    prefills = False  # whether `prefill` is wanted before the first step
 
     def __init__(self, model: TwoTower, **resources):
         self.model, self.resources = model, {name: each for name, each in resources.items() if each is not None}
@@ -85,6 +86,20 @@ class Objective:
     def make(cls, inputs: ObjectiveInputs) -> "Objective":
         """The objective with its settings; `UserError` where settings and data do not agree."""
         return cls(inputs.model)
+
+    @classmethod
+    def closed_form(cls, world, settings) -> Optional[np.ndarray]:
+        """What the loss learns when it has learned all, from ``losses/closed_forms``.
+
+        Args:
+          world: exact distributions over X contexts and V items: `clicks` p(y|x) [X,V], `exposure` q(y|x) [X,V],
+            `click_popularity` and `mean_exposure` [V], and each item's `intent` [V].
+          settings: an instance of `Settings`.
+
+        Returns:
+          softmax φ(x,·) [X,V]; None: not known.
+        """
+        del world, settings
 
     @property
     def states(self) -> dict:
@@ -109,8 +124,8 @@ class Objective:
         del batch
         return tf.constant(math.nan)
 
-    def health(self) -> dict[str, tf.Tensor]:
-        """Scalars about queues and samplers, by `health_names`."""
+    def metrics(self) -> dict[str, tf.Tensor]:
+        """Scalars about queues and samplers, by `metric_names`."""
         return {}
 
     def prefill(self, batches) -> None:

@@ -32,17 +32,19 @@ class Compared(RowObjective):
         """The encoded batch, and each row's loss [B] without what the model adds."""
         raise NotImplementedError
 
-    def _sampled(self, shape):
+    def sampled_ids(self, shape):
         """Item ids [shape] drawn by the sampler."""
         return 1 + self.sampler.sample(shape)
 
-    def _encode(self, batch, ids, training):
+    def encode(self, batch, ids, training):
         """The batch, and the items of ids [N] as its candidates."""
         return self.model.encode(batch, tf.gather(self.constants["rows"], ids), training)
 
-    def _positive_logits(self, encoded):
+    def positive_logits(self, encoded):
+        """φ of the targets, [B]."""
         return contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
 
-    def _logits(self, users, items, ids=None):
+    def shared_logits(self, users, items, ids=None):
+        """φ of candidates that all rows have: users [B,D], items [N,D], ids [N] -> [B,N]."""
         del ids
         return contrastive.pairwise_logits(users, items, self.model.temperature)

@@ -5,6 +5,7 @@ import numpy as np
 
 from clrec_tf.data.frequencies import log_popularity
 from clrec_tf.errors import UserError
+from clrec_tf.losses import closed_forms
 from clrec_tf.objectives.cached_queue_negatives import cached_queue
 from clrec_tf.objectives.cached_queue_negatives import CachedQueueNegatives
 from clrec_tf.objectives.impression_stream import ImpressionStream
@@ -63,9 +64,19 @@ class Contrastive(QueueNegatives):
             counts = (np.bincount(shown, minlength=len(inputs.items.rows)) if impressions else inputs.items.counts)
             log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
             log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
-        return build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size, settings.mask_same_user,
-                             inputs.local_variable, log_q=log_q, impressions=impressions,
-                             local_constant=inputs.local_constant, balanced=settings.balanced_gradient)
+        variant = build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size,
+                                settings.mask_same_user, inputs.local_variable, log_q=log_q, impressions=impressions,
+                                local_constant=inputs.local_constant, balanced=settings.balanced_gradient)
+        variant.prefills = settings.prefill_queue and variant.queue is not None
+        return variant
+
+    @classmethod
+    def closed_form(cls, world, settings):
+        """p/p̂^β, p̂ the popularity of what feeds the queue."""
+        if settings.mask_same_user:
+            return None
+        fed = world.mean_exposure if settings.negatives == "impressions" else world.click_popularity
+        return closed_forms.debiased(world.clicks, fed, settings.debias_beta)
 
 
 def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, **settings) -> QueueNegatives:

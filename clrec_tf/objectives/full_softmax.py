@@ -1,5 +1,6 @@
 """--loss=full_softmax: maximum likelihood over all items."""
 from clrec_tf.errors import UserError
+from clrec_tf.losses import closed_forms
 from clrec_tf.losses import contrastive
 from clrec_tf.objectives.compared import Compared
 from clrec_tf.settings.registry import LOSSES
@@ -21,9 +22,15 @@ class FullSoftmax(Compared):
                             f"than {MAX_FULL_SOFTMAX}: use sampled_softmax, whose optimum is the same")
         return cls(inputs.model, inputs.items.rows, local_constant=inputs.local_constant)
 
+    @classmethod
+    def closed_form(cls, world, settings):
+        """p itself."""
+        del settings
+        return closed_forms.maximum_likelihood(world.clicks)
+
     def compare(self, batch, training=True):
         """Batch -> (encoded, [B])."""
         encoded = self.model.encode(batch, self.constants["rows"][1:], training)
-        logits = self._logits(encoded.users, encoded.distinct)
+        logits = self.shared_logits(encoded.users, encoded.distinct)
         return encoded, contrastive.contrastive_loss(
-            self._positive_logits(encoded), logits, bound=self.model.logit_bound)
+            self.positive_logits(encoded), logits, bound=self.model.logit_bound)

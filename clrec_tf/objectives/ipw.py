@@ -3,6 +3,7 @@ import dataclasses
 
 import numpy as np
 
+from clrec_tf.losses import closed_forms
 from clrec_tf.losses import ipw
 from clrec_tf.objectives.base import RowObjective
 from clrec_tf.objectives.full_softmax import FullSoftmax
@@ -67,6 +68,16 @@ class PropensityWeighted(RowObjective):
         of_batch, constants = propensity_fit.fit(inputs, settings, cap)
         return cls(softmax, of_batch, cap, constants, inputs.local_constant)
 
+    @classmethod
+    def closed_form(cls, world, settings):
+        """p·min(1/q̂, cap); q̂ of popularity is the mean exposure, that of a model of the context the exposure itself.
+        A category is between them, and not known."""
+        if settings.propensity == "category" or settings.propensity_data == "clicks":
+            return None
+        exposure = world.exposure if settings.propensity == "softmax" else np.broadcast_to(
+            world.mean_exposure, world.exposure.shape)
+        return closed_forms.clipped_inverse_propensity(world.clicks, 1 / exposure, settings.cap(exposure.shape[1]))
+
     @property
     def states(self):
         """Those of the softmax."""
@@ -78,6 +89,6 @@ class PropensityWeighted(RowObjective):
         encoded, losses = self.softmax.compare(batch, training)
         return ipw.self_normalized(weights, batch["weight"]) * losses + self.model.auxiliary_losses(encoded, batch)
 
-    def health(self):
+    def metrics(self):
         """The softmax's."""
-        return self.softmax.health()
+        return self.softmax.metrics()

@@ -2,6 +2,7 @@
 import dataclasses
 
 from clrec_tf.errors import UserError
+from clrec_tf.losses import closed_forms
 from clrec_tf.objectives.cached_multi_queue import CachedMultiQueue
 from clrec_tf.objectives.multi_queue_negatives import MultiQueueNegatives
 from clrec_tf.objectives.queue_settings import QueueSettings
@@ -52,9 +53,17 @@ class MultiQueueContrastive(MultiQueueNegatives):
     def make(cls, inputs):
         """Half of --queue_size is the main queue's, half each intent's."""
         settings = inputs.config.settings_of(cls)
-        return build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
-                                 inputs.local_variable, inputs.num_items + 1, settings.st_mode, settings.st_max_ratio,
-                                 settings.balanced_gradient)
+        variant = build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
+                                    inputs.local_variable, inputs.num_items + 1, settings.st_mode,
+                                    settings.st_max_ratio, settings.balanced_gradient)
+        variant.prefills = settings.prefill_queue
+        return variant
+
+    @classmethod
+    def closed_form(cls, world, settings):
+        """The fixed point for one vector per context, and as many clicks in the main queue as in an intent's."""
+        del settings
+        return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent)
 
 
 def build_multi_queue(kind, model, capacity, local_variable, item_rows, st_mode, st_max_ratio, balanced=True):

@@ -41,7 +41,7 @@ class MultiQueueNegatives(Objective):
       st_mode, st_max_ratio: see `losses.selected_score`.
     """
 
-    health_names = ("queue_fill", "queue_duplicate_rate", "queue_age", "queue_intent_fill_min",
+    metric_names = ("queue_fill", "queue_duplicate_rate", "queue_age", "queue_intent_fill_min",
                     "queue_intent_fill_mean", "queue_intent_age_max", "queue_intent_share_min",
                     "queue_intent_share_max")
 
@@ -78,7 +78,7 @@ class MultiQueueNegatives(Objective):
         # Enqueue first: a positive belongs to its own denominator, once. Only the main queue takes it.
         return self.queue.push(valid, lambda entries: self.model.route(entries["item"]), item=batch["target"], **fields)
 
-    def health(self):
+    def metrics(self):
         """Entries of the main queue, their share of repeats and age (steps since the click); entries and age of the
         intents' queues; shares π_h of the intents in the main queue."""
         queue, intents = self.queue, self.model.num_intents
@@ -89,7 +89,7 @@ class MultiQueueNegatives(Objective):
         values = (fill, duplicate_rate(rows[:, 0]), ages[0], tf.reduce_min(fills),
                   tf.reduce_mean(tf.cast(fills, tf.float32)), tf.reduce_max(ages[1:]), tf.reduce_min(shares),
                   tf.reduce_max(shares))
-        return dict(zip(self.health_names, (tf.cast(value, tf.float32) for value in values)))
+        return dict(zip(self.metric_names, (tf.cast(value, tf.float32) for value in values)))
 
     def prefill(self, batches):
         """Fills the queues with clicks, routed and encoded by the model as it is, until they are full, or as many were

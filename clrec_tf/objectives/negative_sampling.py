@@ -2,6 +2,7 @@
 import tensorflow as tf
 
 from clrec_tf.data.frequencies import smoothed_frequencies
+from clrec_tf.losses import closed_forms
 from clrec_tf.losses.sampled import negative_sampling_loss
 from clrec_tf.objectives.compared import Compared
 from clrec_tf.objectives.resources import in_memory
@@ -32,15 +33,21 @@ class NegativeSampling(Compared):
         sampler = make_sampler(settings.frequencies(inputs.items.counts, POWER), inputs)
         return cls(inputs.model, inputs.items.rows, sampler, settings.negatives(inputs.config), inputs.local_constant)
 
+    @classmethod
+    def closed_form(cls, world, settings):
+        """p/p_n, where negatives are drawn from p_n ∝ p_d^power."""
+        power = POWER if settings.sampler_power < 0 else settings.sampler_power
+        return closed_forms.negative_sampling(world.clicks, closed_forms.normalized(world.click_popularity ** power))
+
     def compare(self, batch, training=True):
         """Batch -> (encoded, [B])."""
         batch_size, count = batch["target"].shape[0], self.num_negatives
-        encoded = self._encode(batch, self._sampled([batch_size * count]), training)
+        encoded = self.encode(batch, self.sampled_ids([batch_size * count]), training)
         items = tf.gather(encoded.distinct, encoded.queued)
         items = tf.reshape(items, [batch_size, count, items.shape[1]])
         negatives = tf.linalg.matvec(tf.cast(items, tf.float32),
                                      tf.cast(encoded.users, tf.float32) / self.model.temperature)
-        return encoded, negative_sampling_loss(self._positive_logits(encoded), negatives)
+        return encoded, negative_sampling_loss(self.positive_logits(encoded), negatives)
 
 
 @LOSSES.register("shared_negative_sampling")
@@ -51,9 +58,9 @@ class SharedNegativeSampling(NegativeSampling):
 
     def compare(self, batch, training=True):
         """Batch -> (encoded, [B])."""
-        encoded = self._encode(batch, self._sampled([self.num_negatives]), training)
-        negatives = self._logits(encoded.users, tf.gather(encoded.distinct, encoded.queued))
-        return encoded, negative_sampling_loss(self._positive_logits(encoded), negatives)
+        encoded = self.encode(batch, self.sampled_ids([self.num_negatives]), training)
+        negatives = self.shared_logits(encoded.users, tf.gather(encoded.distinct, encoded.queued))
+        return encoded, negative_sampling_loss(self.positive_logits(encoded), negatives)
 
 
 @LOSSES.register("bce")
@@ -68,3 +75,9 @@ class BinaryCrossEntropy(NegativeSampling):
         """Every item equally often."""
         sampler = make_sampler(smoothed_frequencies(inputs.items.counts[1:], 0.0), inputs)
         return cls(inputs.model, inputs.items.rows, sampler, 1, inputs.local_constant)
+
+    @classmethod
+    def closed_form(cls, world, settings):
+        """p itself."""
+        del settings
+        return closed_forms.uniform_bce(world.clicks)

@@ -65,11 +65,11 @@ class QueueNegatives(RowObjective):
         return tf.math.log(candidates + (1.0 if self.impressions else 0.0))
 
     @property
-    def health_names(self):
-        """Names of what `health` gives."""
+    def metric_names(self):
+        """Names of what `metrics` gives."""
         return ("queue_fill", "queue_duplicate_rate") if self.queue else ()
 
-    def health(self):
+    def metrics(self):
         """`queue_fill`, entries, and `queue_duplicate_rate`, share of entries that repeat an item; scalars."""
         if not self.queue:
             return {}

@@ -4,6 +4,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.losses import closed_forms
 from clrec_tf.losses import contrastive
 from clrec_tf.losses.sampled import corrected_logits
 from clrec_tf.objectives.compared import Compared
@@ -52,17 +53,22 @@ class SampledSoftmax(Compared):
         settings = inputs.config.settings_of(cls)
         return make_sampled_softmax(inputs, settings, settings.sampler == "tf_default")
 
+    @classmethod
+    def closed_form(cls, world, settings):
+        """p itself, whatever the sampler's power; TensorFlow's default sampler has no exact one."""
+        return closed_forms.maximum_likelihood(world.clicks) if settings.sampler == "alias" else None
+
     def compare(self, batch, training=True):
         """Batch -> (encoded, [B])."""
-        encoded = self._encode(batch, self._sampled([self.num_negatives]), training)
-        positives = corrected_logits(self._positive_logits(encoded),
+        encoded = self.encode(batch, self.sampled_ids([self.num_negatives]), training)
+        positives = corrected_logits(self.positive_logits(encoded),
                                      tf.gather(self.constants["log_q"], batch["target"][:, 0]))
         return encoded, contrastive.contrastive_loss(
-            positives, positives[:, None], counted_logits(self._logits, encoded),
+            positives, positives[:, None], counted_logits(self.shared_logits, encoded),
             bound=self.model.logit_bound + self._spread)
 
-    def _logits(self, users, items, ids=None):
-        return corrected_logits(super()._logits(users, items), tf.gather(self.constants["log_q"], ids)[None, :])
+    def shared_logits(self, users, items, ids=None):
+        return corrected_logits(super().shared_logits(users, items), tf.gather(self.constants["log_q"], ids)[None, :])
 
 
 class TfDefaultSampledSoftmax(Compared):
@@ -75,9 +81,9 @@ class TfDefaultSampledSoftmax(Compared):
         targets = tf.maximum(batch["target"][:, :1] - 1, 0)  # the sampler refuses a row of weight 0 that has none
         sampled, true_counts, counts = tf.random.log_uniform_candidate_sampler(
             targets, 1, min(self.num_negatives, size), True, size)
-        encoded = self._encode(batch, 1 + sampled, training)
-        positives = corrected_logits(self._positive_logits(encoded), tf.math.log(true_counts[:, 0]))
-        negatives = corrected_logits(self._logits(encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
+        encoded = self.encode(batch, 1 + sampled, training)
+        positives = corrected_logits(self.positive_logits(encoded), tf.math.log(true_counts[:, 0]))
+        negatives = corrected_logits(self.shared_logits(encoded.users, encoded.distinct), tf.math.log(counts)[None, :])
         keep = contrastive.mask_logits(targets != sampled[None, :])
         return encoded, contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
 

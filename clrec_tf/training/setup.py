@@ -100,7 +100,7 @@ def set_up(config: Config, runtime) -> Run:
         progress.use_metric(settings.validation_metric)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
 
-    if getattr(config.objective, "prefill_queue", False) and "queue" in objective.states and not progress.step:
+    if objective.prefills and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         objective.prefill(dataset(training_plan(config, manifest, another=1)))
         for state in objective.states.values():

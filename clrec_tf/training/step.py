@@ -126,11 +126,11 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       holds sums over the steps `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many
       did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
       `longest_skipped` run of those, the `leading_skipped` one at the begin and the `trailing_skipped` one at the end,
-      the queue's health after the last; `chance_loss`, what `loss` would be if all candidates had the same score (NaN:
+      the objective's metrics after the last; `chance_loss`, what `loss` would be if all candidates had the same score (NaN:
       not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the end
       whose gradient was exactly 0, `trailing_zero_gradients`.
     """
-    names, strategy = [*SUMS, *FLAT, *RUNS, *objective.health_names], runtime.strategy
+    names, strategy = [*SUMS, *FLAT, *RUNS, *objective.metric_names], runtime.strategy
 
     @tf.function
     def call(*work):
@@ -147,7 +147,7 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
             update = functools.partial(strategy.run, one_step.apply, args=(gradients,))
             tf.cond(trained, update, lambda: 0.0)
             values = tallied(values, step, loss, norm, finite, trained, facts)
-        result = {**values, **opened.health()}
+        result = {**values, **opened.metrics()}
         return tf.stack([result[name] for name in names])  # one tensor: in a cluster each would be a message
 
     return TrainCall(call, names)

@@ -9,6 +9,8 @@ import dataclasses
 
 import numpy as np
 
+from clrec_tf.losses.closed_forms import normalized
+
 BASE_LOGIT = -3.0  # of a click on an item of another intent, average taste and quality
 TASTE_EXPOSURE = 1.5  # how strongly the policy `personal` follows taste
 TABULAR_SEED = 123
@@ -74,11 +76,6 @@ class ExposureSimulation:
     def mean_exposure(self) -> np.ndarray:
         """q̄(y), mean of q over contexts, [V]."""
         return self.exposure.mean(axis=0)
-
-
-def normalized(rows: np.ndarray) -> np.ndarray:
-    """Rows scaled to sum 1: [X,V] -> [X,V]."""
-    return rows / rows.sum(axis=-1, keepdims=True)
 
 
 def generate(settings: SimulationSettings) -> ExposureSimulation:

@@ -3,7 +3,7 @@ import dataclasses
 
 import numpy as np
 
-from clrec_tf.lab.proof import closed_forms
+from clrec_tf.losses import closed_forms
 from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
 from clrec_tf.lab.proof.exposure_simulator import generate
 from clrec_tf.lab.proof.exposure_simulator import SimulationSettings

@@ -8,8 +8,8 @@ import dataclasses
 import numpy as np
 
 from clrec_tf.lab.checks import Check
-from clrec_tf.lab.proof import closed_forms
-from clrec_tf.lab.proof.exposure_simulator import normalized
+from clrec_tf.losses import closed_forms
+from clrec_tf.losses.closed_forms import normalized
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import optima
 

@@ -4,14 +4,15 @@ The mathematics is that of `clrec_tf.losses`; here stands only where a loss take
 Letters: X contexts, V items, B batch, L negatives.
 """
 import dataclasses
+import functools
 import typing
 
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.lab.proof import closed_forms
+from clrec_tf import config  # noqa: F401  pylint: disable=unused-import  (registers the losses)
 from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
-from clrec_tf.lab.proof.exposure_simulator import normalized
+from clrec_tf.losses.closed_forms import normalized
 from clrec_tf.lab.proof.tabular import BATCH
 from clrec_tf.lab.proof.tabular import QUEUE
 from clrec_tf.lab.proof.tabular import TableTrainer
@@ -21,6 +22,7 @@ from clrec_tf.lab.proof.tabular_intents import multi_queue
 from clrec_tf.losses import contrastive
 from clrec_tf.losses import ipw
 from clrec_tf.losses import sampled
+from clrec_tf.settings.registry import LOSSES
 
 BETA = 0.5
 NOISE_POWER = 0.75  # negatives of negative sampling are drawn from p_d to this power
@@ -50,26 +52,24 @@ class Case:
 
 def cases(simulation: ExposureSimulation, mask_hits: bool) -> list[Case]:
     """Every loss in a simulation; `mask_hits` plants the defect in the click queue's own run too."""
-    p, popularity = simulation.clicks, simulation.click_popularity
-    noise, even = normalized(popularity ** NOISE_POWER), np.full(p.shape[1], 1 / p.shape[1])
-    by_noise, clicks = closed_forms.negative_sampling(p, noise), closed_forms.click_queue(p, popularity)
-    clipped = closed_forms.clipped_inverse_propensity(p, 1 / simulation.exposure, WEIGHT_CAP)
-    mle, (_, multi) = closed_forms.maximum_likelihood(p), queue_cases(simulation)
+    popularity, items = simulation.click_popularity, simulation.exposure.shape[1]
+    noise, even = normalized(popularity ** NOISE_POWER), np.full(items, 1 / items)
+    learned = functools.partial(optimum, simulation)
+    clicks, (_, multi) = learned("contrastive"), queue_cases(simulation)
     return [
-        Case("full softmax", full_softmax, mle),
-        Case("sampled softmax, logQ", sampled_softmax(popularity), mle),
-        Case("IPW", weighted_softmax(simulation.exposure, np.inf),
-             closed_forms.inverse_propensity(p, simulation.exposure)),
-        Case(f"IPW, weights up to {WEIGHT_CAP:g}", weighted_softmax(simulation.exposure, WEIGHT_CAP), clipped),
-        Case("impression queue", impression_queue, closed_forms.impression_queue(p, simulation.mean_exposure),
-             "impressions"),
+        Case("full softmax", full_softmax, learned("full_softmax")),
+        Case("sampled softmax, logQ", sampled_softmax(popularity), learned("sampled_softmax")),
+        Case("IPW", weighted_softmax(simulation.exposure, np.inf), learned("ipw", propensity="softmax", ipw_cap=0.0)),
+        Case(f"IPW, weights up to {WEIGHT_CAP:g}", weighted_softmax(simulation.exposure, WEIGHT_CAP),
+             learned("ipw", propensity="softmax", ipw_cap=WEIGHT_CAP / items)),
+        Case("impression queue", impression_queue, learned("contrastive", negatives="impressions"), "impressions"),
         Case("click queue", masked_click_queue if mask_hits else click_queue, clicks, "clicks"),
         Case("click queue, hits masked", masked_click_queue, clicks, "clicks", defect=True),
-        Case(f"click queue, β={BETA:g}", debiased_click_queue(popularity), closed_forms.debiased(p, popularity, BETA),
+        Case(f"click queue, β={BETA:g}", debiased_click_queue(popularity), learned("contrastive", debias_beta=BETA),
              "clicks"),
-        Case("negative sampling", negative_sampling(noise, NEGATIVES), by_noise),
-        Case("shared negative sampling", shared_negative_sampling(noise), by_noise),
-        Case("BCE, a uniform negative", negative_sampling(even, 1), closed_forms.uniform_bce(p)),
+        Case("negative sampling", negative_sampling(noise, NEGATIVES), learned("negative_sampling")),
+        Case("shared negative sampling", shared_negative_sampling(noise), learned("shared_negative_sampling")),
+        Case("BCE, a uniform negative", negative_sampling(even, 1), learned("bce")),
         multi,
         Case("multi-queue, by the context's intent", multi_queue, multi.target, "clicks", defect=True,
              trainer=ContextIntentTrainer),
@@ -78,10 +78,15 @@ def cases(simulation: ExposureSimulation, mask_hits: bool) -> list[Case]:
 
 def queue_cases(simulation: ExposureSimulation) -> list[Case]:
     """The click queue and the multi-queue."""
-    p, popularity = simulation.clicks, simulation.click_popularity
-    return [Case("click queue", click_queue, closed_forms.click_queue(p, popularity), "clicks"),
-            Case("multi-queue", multi_queue, closed_forms.multi_queue(p, popularity, simulation.intent), "clicks",
+    return [Case("click queue", click_queue, optimum(simulation, "contrastive"), "clicks"),
+            Case("multi-queue", multi_queue, optimum(simulation, "contrastive", tower="multi_clrec"), "clicks",
                  trainer=IntentTableTrainer)]
+
+
+def optimum(simulation: ExposureSimulation, loss: str, tower: str = "", **settings) -> np.ndarray:
+    """What a registered loss with these settings says that it learns, [X,V]."""
+    cls = LOSSES.get(loss, tower)
+    return cls.closed_form(simulation, cls.Settings(**settings))
 
 
 def full_softmax(step):

@@ -128,7 +128,7 @@ class Training:
         objective = compared_losses.build(
             loss, config, exposures_of(data, examples), self.model, seed, runtime.local_variable)
         self._iterator = iter(batches(examples, config.train.batch_size, epochs, seed))
-        if config.plugs.get("prefill_queue") and "queue" in objective.states:
+        if objective.prefills:
             objective.prefill(batches(examples, config.train.batch_size, epochs, seed))
         self._call = make_train_call(self.model, objective, optimizer, config.train.clip_norm, runtime)
 

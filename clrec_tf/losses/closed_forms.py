@@ -4,9 +4,12 @@ Letters: X contexts, V items. p [X,V] is p_data(y|x), the distribution of clicks
 """
 import numpy as np
 
-from clrec_tf.lab.proof.exposure_simulator import normalized
-
 FIXED_POINT_STEPS = 3000
+
+
+def normalized(rows: np.ndarray) -> np.ndarray:
+    """Rows scaled to sum 1: [X,V] -> [X,V]."""
+    return rows / rows.sum(axis=-1, keepdims=True)
 
 
 def maximum_likelihood(p: np.ndarray) -> np.ndarray:

@@ -1,0 +1,174 @@
+"""Encoders and losses of one's own: the very files of docs/add_an_encoder.md and docs/add_a_loss.md, from outside."""
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from clrec_tf import command_line
+from clrec_tf.config import Config
+from clrec_tf.encoders.base import NoSettings
+from clrec_tf.errors import UserError
+from clrec_tf.lab.proof import tabular_losses
+from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
+from clrec_tf.settings.registry import ENCODERS
+from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.registry import Registry
+from clrec_tf.settings.registry import TOWERS
+from clrec_tf.settings.setting import Section
+from clrec_tf.settings.setting import setting
+from tests import small_run
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = ("add_an_encoder", "add_a_loss")
+TRAINING = {**small_run.SMALL_TRAIN, "embedding_dim": 8, "max_history": 6, "epochs": 12, "steps_per_call": 28,
+            "log_every_steps": 1000, "checkpoint_every_steps": 1000}
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Name -> text of the files that a page shows: blocks of Python whose first line names them."""
+    blocks = re.findall(r"^```python\n(# (\w+\.py)\n.*?)^```$", (ROOT / "docs" / f"{page}.md").read_text(), re.M | re.S)
+    return {name: text for text, name in blocks}
+
+
+@pytest.fixture(scope="module", name="folder")
+def fixture_folder(tmp_path_factory):
+    """All files of both pages, as a user would save them."""
+    folder = tmp_path_factory.mktemp("plugs")
+    for page in PAGES:
+        for name, text in files_of(page).items():
+            (folder / name).write_text(text)
+    (folder / "log.csv").write_text(small_run.click_log(users=120))
+    return folder
+
+
+def call(folder, module, *flags):
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-m", *module.split(), *flags], cwd=folder, env=environ, capture_output=True,
+                          text=True, check=False)
+
+
+def test_the_pages_show_a_file_and_its_test_each():
+    assert [sorted(files_of(page)) for page in PAGES] == [["decayed_mean.py", "test_decayed_mean.py"],
+                                                          ["bpr.py", "test_bpr.py"]]
+
+
+def test_the_tests_of_the_pages_pass(folder):
+    done = call(folder, "pytest", "-q", "-p", "no:cacheprovider", "test_decayed_mean.py", "test_bpr.py")
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-3000:]
+
+
+def test_both_train_and_export_from_outside_the_package(folder):
+    """With each other: they learn what follows an item, the settings are on record, and the bundle serves without them."""
+    flags = [f"--{name}={value}" for name, value in TRAINING.items()]
+    plugs = ["--plugins=decayed_mean,bpr", f"--data_dir={folder}/data", f"--workdir={folder}/run"]
+    done = call(folder, "clrec_tf.train", *plugs, *flags, "--stages=prepare,train,evaluate,export",
+                f"--input={folder}/log.csv", "--shard_records=16", "--user_encoder=decayed_mean", "--half_life=1.5",
+                "--loss=bpr", "--bpr_margin=0.1", "--num_negatives=12", "--ks=3", "--candidate_sets=full",
+                "--list_length=5", "--recall_k=3", "--export_users=50", "--popularity=0", "--queue_size=40")
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = json.loads((folder / "run" / "config.json").read_text())
+    assert (record["model"]["half_life"], record["loss"]["bpr_margin"]) == (1.5, 0.1)
+    metrics = json.loads((folder / "run" / "metrics.json").read_text())
+    assert metrics["hr@3/full"] > 2 * metrics["most_popular"]["hr@3/full"] if "most_popular" in metrics else (
+        metrics["hr@3/full"] > 0.3)
+    shown = call(folder, "clrec_tf.retrieve", f"--export_dir={folder}/run/export", "--history=4,5,6", "--k=3",
+                 "--exclude_seen")
+    assert shown.returncode == 0 and re.search(r"\b7\b", shown.stdout), shown.stdout + shown.stderr[-2000:]
+    # Another half-life is another model: the run does not go on with it.
+    other = call(folder, "clrec_tf.train", *plugs, *flags, "--user_encoder=decayed_mean", "--loss=bpr",
+                 "--bpr_margin=0.1", "--num_negatives=12", "--queue_size=40")
+    assert other.returncode == 2 and "--half_life=5.0 differs from 1.5" in other.stderr
+    refused = call(folder, "clrec_tf.train", *plugs, *flags, "--half_life=2", "--queue_size=40",
+                   f"--workdir={folder}/refused")
+    assert refused.returncode == 2
+    assert "--half_life=2.0 belongs to --user_encoder=decayed_mean, not to multi_att: leave it out" in refused.stderr
+
+
+def test_a_module_that_cannot_be_imported_is_named(folder):
+    (folder / "broken.py").write_text("import nothing_of_this_name\n")
+    for module, words in (("absent_module", "No module named 'absent_module'"), ("broken", "nothing_of_this_name")):
+        (folder / "plugs.flags").write_text(f"--plugins={module}\n")
+        done = call(folder, "clrec_tf.evaluate", "--flagfile=plugs.flags")
+        assert done.returncode == 2 and f"importing {module} failed" in done.stderr and words in done.stderr
+
+
+# The registry itself.
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed(Section):
+    """Settings of a test."""
+    speed: float = setting(1.0, "How fast.", lower=0.0)
+
+
+def registered(registry, name, settings, tower=""):
+    cls = type(name, (), dict(Settings=settings, summary=f"does {name}."))
+    return registry.register(name, tower)(cls)
+
+
+def test_names_classes_and_help():
+    registry = Registry("engine")
+    steam, both = registered(registry, "steam", Speed), registered(registry, "diesel", NoSettings)
+    alone = registered(registry, "diesel", Speed, tower="multi_clrec")
+    assert registry.names() == ("steam", "diesel") and registry.help() == "steam: does steam. diesel: does diesel."
+    assert registry.get("diesel") is both and registry.get("diesel", "multi_clrec") is alone
+    assert registry.get("steam", "multi_clrec") is steam and registry.owners("speed") == ["steam", "diesel"]
+    with pytest.raises(UserError, match="--engine=sail: must be one of steam, diesel"):
+        registry.get("sail")
+
+
+def test_a_name_is_taken_once_and_a_setting_means_one_thing():
+    registry = Registry("engine")
+    registered(registry, "steam", Speed)
+    with pytest.raises(ValueError, match="--engine=steam is registered twice"):
+        registered(registry, "steam", NoSettings)
+    with pytest.raises(ValueError, match="needs Settings"):
+        registered(registry, "sail", dict)
+
+    @dataclasses.dataclass(frozen=True)
+    class Other(Section):
+        """Another default."""
+        speed: float = setting(2.0, "How fast.", lower=0.0)
+
+    with pytest.raises(ValueError, match="--speed of .* is another setting"):
+        registered(registry, "sail", Other)
+    registry.unregister("steam")
+    assert registry.names() == ()
+
+
+def test_every_plug_has_a_phrase_a_title_and_flags():
+    help_text = " ".join(command_line._help(("model", "loss"), "").split())  # pylint: disable=protected-access
+    for registry in (TOWERS, ENCODERS, LOSSES):
+        for (name, tower), cls in registry.classes().items():
+            assert cls.summary and cls.Settings.__doc__, name
+            assert tower or f"{name}: {cls.summary}" in help_text
+            for field in dataclasses.fields(cls.Settings):
+                assert f"--{field.name} " in help_text
+
+
+def test_every_loss_with_a_closed_form_is_proved():
+    """The stochastic check trains a table with each, at settings that it names."""
+    simulation, targets = tabular_simulation(), []
+    for case in tabular_losses.cases(simulation, False):
+        targets.append(case.target.tobytes())
+    for (name, tower), cls in LOSSES.classes().items():
+        settings = cls.Settings(**(dict(propensity="softmax", ipw_cap=0.0) if name == "ipw" else {}))
+        assert cls.closed_form(simulation, settings).tobytes() in targets, (name, tower)
+
+
+def test_settings_by_their_flags_names():
+    settings = Config.of(queue="raw", embedding_dim=8, batch_size=16, from_time="3")
+    assert (settings.objective.queue, settings.model.embedding_dim, settings.train.batch_size) == ("raw", 8, 16)
+    other = settings.but(loss="bce", queue_size=32)
+    assert other.prepare.from_time == "3" and other.loss.queue_size == 32 and other.loss_class is LOSSES.get("bce")
+    with pytest.raises(UserError, match="--queue=raw belongs to --loss=contrastive, not to bce: leave it out"):
+        other.refuse_unread()
+    other.refuse_unread("model")
+    assert other.without_unread().plugs == {}
+    with pytest.raises(UserError, match="unknown settings colour"):
+        Config.of(colour="red")
