@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clrec_tf import config as config_lib
+from clrec_tf.command_line import all_sections
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
+from clrec_tf.settings.setting import help_of
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
 from clrec_tf.prepare import prepare
@@ -31,7 +32,7 @@ from tests import exported
 from tests import forked
 from tests import small_run
 
-FIELDS = [(section, field) for section in config_lib.SECTIONS.values() for field in dataclasses.fields(section)]
+FIELDS = [(section, field) for section in all_sections().values() for field in dataclasses.fields(section)]
 PATHS = [(section, field.name) for section, field in FIELDS if field.metadata["path"]]
 ELSEWHERE = {"serving_base_path"}  # of another machine, which may read object stores
 NAME = "runs [1]*?"  # TensorFlow and Polars would take it for a pattern
@@ -39,7 +40,7 @@ NAME = "runs [1]*?"  # TensorFlow and Polars would take it for a pattern
 
 def test_every_setting_that_is_a_file_or_a_folder_is_known_to_be_one():
     named = {field.name for _, field in FIELDS if field.type is str and any(
-        field.metadata["help"].startswith(word) for word in ("File", "Folder", "Text file", "Matrix file", "Path of"))}
+        help_of(field).startswith(word) for word in ("File", "Folder", "Text file", "Matrix file", "Path of"))}
     assert named - ELSEWHERE - {name for _, name in PATHS} == set() and len(named) > 15
     assert {"input", "impressions", "dense_features", "eval_checkpoint", "export_checkpoint"} <= {n for _, n in PATHS}
 

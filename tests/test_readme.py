@@ -28,6 +28,11 @@ README = "\n".join(TEXTS.values())
 FOLDERS = "|".join(path.parent.name for path in (ROOT / "clrec_tf").glob("*/__init__.py"))
 
 
+# Flags and choices of the files that pages show.
+OWN_FLAGS = {name for text in TEXTS.values() for name in re.findall(r"^    (\w+): \w+ = setting\(", text, re.MULTILINE)}
+OWN_CHOICES = {name for text in TEXTS.values() for name in re.findall(r'^@\w+\.register\("(\w+)"\)', text, re.MULTILINE)}
+
+
 def commands(text) -> list[list[str]]:
     """Command lines of a page's blocks of code, as words: those of this package and of the local cluster."""
     lines = []
@@ -52,7 +57,7 @@ def test_commands_and_flags_exist():
     for module, arguments in named:
         assert hasattr(importlib.import_module(module), "main")
         for flag in re.findall(r"--(\w+)", arguments):
-            assert flag in FLAGS | SWITCHES | {"flagfile", "help"}, flag
+            assert flag in FLAGS | SWITCHES | OWN_FLAGS | {"flagfile", "help"}, flag
     for flag in re.findall(r"`--(\w+)", README):
         assert flag in FLAGS | SWITCHES | {"flagfile", "help"}, flag
 
@@ -68,9 +73,11 @@ def test_every_command_of_a_page_takes_its_flags(path):
             if name == "flagfile":
                 assert value == "FLAGS" or (ROOT / value).is_file(), word
                 continue
+            if name in OWN_FLAGS:
+                continue
             key, field = FIELDS[name]
             assert key in uses or f"{key}.{field.name}" in uses, f"{module} does not read {word}"
-            assert not choices_of(field) or value in choices_of(field), word
+            assert not choices_of(field) or value in {*choices_of(field), *OWN_CHOICES}, word
             assert not isinstance(field.default, (int, float)) or isinstance(field.default, bool) or float(value) >= 0, word
 
 

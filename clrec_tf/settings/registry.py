@@ -49,8 +49,8 @@ class Registry:
         del self._classes[name, tower]
 
     def names(self) -> tuple[str, ...]:
-        """What users may give, in the order of registration."""
-        return tuple(dict.fromkeys(name for name, _ in self._classes))
+        """What users may give, in the order of registration; not what only one tower has, which chooses it itself."""
+        return tuple(name for name, tower in self._classes if not tower)
 
     def get(self, name: str, tower: str = "") -> type:
         """The class of a name for a tower; `UserError` where there is none."""
@@ -75,7 +75,7 @@ class Registry:
 
     def help(self) -> str:
         """What each name stands for."""
-        return " ".join(dict.fromkeys(f"{name}: {cls.summary}" for (name, _), cls in self._classes.items()))
+        return " ".join(f"{name}: {self._classes[name, ''].summary}" for name in self.names())
 
 
 def _facts(field):
