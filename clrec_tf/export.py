@@ -5,16 +5,19 @@ import os
 from absl import logging
 
 from clrec_tf import command_line
-from clrec_tf.config import Config, require
-from clrec_tf.data.catalogue import read_catalogue
-from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.config import Config
+from clrec_tf.config import require
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
 from clrec_tf.models.dial import Dial
 from clrec_tf.models.encode import Encoder
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.retrieval.search_vectors import default_count
-from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
-from clrec_tf.training.popularity import choose_popularity, counted
+from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.publishing.export_bundle import export_bundle
+from clrec_tf.training.popularity import choose_popularity
+from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 
 USAGE = """python -m clrec_tf.export: exports a trained run: encodes items, builds an index, checks and publishes both.

@@ -10,15 +10,23 @@ import tqdm
 
 from clrec_tf import command_line
 from clrec_tf.system import atomic
-from clrec_tf.config import Config, RetrieveConfig, require
+from clrec_tf.config import Config
+from clrec_tf.settings.serving import RetrieveConfig
+from clrec_tf.config import require
 from clrec_tf.errors import UserError
-from clrec_tf.retrieval.bulk import batches, results_writer, write_embeddings
-from clrec_tf.retrieval.bundle import Bundle, load_bundle
-from clrec_tf.retrieval.manifest import checked_export_dir
+from clrec_tf.retrieval.bulk import batches
+from clrec_tf.retrieval.bulk import results_writer
+from clrec_tf.retrieval.bulk import write_embeddings
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.export_folder import checked_export_dir
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
-from clrec_tf.retrieval.user_requests import UserRequest, parse_item, read_json_lines, read_parquet
+from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.retrieval.user_requests import parse_item
+from clrec_tf.retrieval.user_requests import read_json_lines
+from clrec_tf.retrieval.user_requests import read_parquet
 
 USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle: one JSON line per user.
 

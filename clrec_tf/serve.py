@@ -8,7 +8,7 @@ import tensorflow as tf
 from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import UserError
-from clrec_tf.retrieval.manifest import checked_export_dir
+from clrec_tf.retrieval.export_folder import checked_export_dir
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import check_model_name
 

@@ -11,8 +11,9 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.preparation.item_features import read_item_file
 from clrec_tf.prepare import prepare
-from clrec_tf.retrieval import index as index_lib
+from clrec_tf.retrieval import bundle_files
 from clrec_tf.retrieval import manifest as manifest_lib
+from clrec_tf.retrieval import saved_index
 from clrec_tf.system import json_files
 from clrec_tf.training.cluster import evaluator
 from clrec_tf.training import reporter
@@ -33,7 +34,7 @@ def written(path, content):
 def test_every_reader_names_the_file(tmp_path, content):
     readers = {
         schema_lib.SCHEMA_FILE: schema_lib.load_schema, schema_lib.MANIFEST_FILE: schema_lib.load_manifest,
-        run_config.CONFIG_FILE: run_config.load, index_lib.INDEX_FILE: lambda folder: index_lib.load_index(folder)}
+        run_config.CONFIG_FILE: run_config.load, bundle_files.INDEX_FILE: lambda folder: saved_index.load_index(folder)}
     for name, read in readers.items():
         written(tmp_path / name, content)
         with pytest.raises(DataError, match=str(tmp_path)):

@@ -28,10 +28,10 @@ def test_one_more_coordinate_is_the_sum_of_the_formula():
     assert coordinate.mean() == pytest.approx(0, abs=1e-7) and coordinate[1] == coordinate[2]
 
 
-def test_a_fresh_item_has_the_coordinate_of_an_old_one_with_as_many_clicks():
+def test_an_inserted_item_has_the_coordinate_of_an_old_one_with_as_many_clicks():
     counts = np.array([9, 0, 1, 400])
     mean = dial.mean_log_count(counts)
-    assert [dial.fresh_coordinate(count, RHO, mean) for count in counts] == pytest.approx(
+    assert [dial.inserted_coordinate(count, RHO, mean) for count in counts] == pytest.approx(
         dial.item_coordinate(counts, RHO).tolist(), abs=1e-7)
 
 

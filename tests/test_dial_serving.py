@@ -178,12 +178,12 @@ def update(chosen, tmp_path, *items):
     return load_bundle(update_index.update_bundle(os.path.dirname(chosen.path), str(path), "", 0.9))
 
 
-def test_fresh_items_have_the_popularity_of_what_is_known_of_them(chosen, tmp_path, caplog):
+def test_inserted_items_have_the_popularity_of_what_is_known_of_them(chosen, tmp_path, caplog):
     like = exported.original_id("int", 3)
     wide = chosen.item_vectors()[4].tolist()
     bundle = update(chosen, tmp_path, {"id": 1, "like": [like], "impressions": 500}, {"id": 2, "like": [like]},
                     {"id": 5, "vector": wide}, {"id": exported.original_id("int", 9), "impressions": 500})
-    assert "1 fresh items of" in caplog.text and "have no `impressions`: the dial counts none" in caplog.text
+    assert "1 inserted items of" in caplog.text and "have no `impressions`: the dial counts none" in caplog.text
     vectors, place = bundle.item_vectors(), lambda item: bundle.all_positions(np.array([item]))[0]
     most, none = bundle.dial.coordinate(500), bundle.dial.coordinate(0)
     assert vectors[place(1), -1] == pytest.approx(most) and vectors[place(2), -1] == pytest.approx(none)

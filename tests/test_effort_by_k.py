@@ -6,7 +6,8 @@ import tensorflow as tf
 from clrec_tf.lab.benchmarks.clustered_vectors import draw_clustered
 from clrec_tf.models.dial import at_popularity, item_coordinate, with_coordinate
 from clrec_tf.retrieval import efforts
-from clrec_tf.retrieval.index import load_index, save_index
+from clrec_tf.retrieval.saved_index import load_index
+from clrec_tf.retrieval.saved_index import save_index
 from clrec_tf.retrieval.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
 from clrec_tf.publishing import scann_ops_index
 from clrec_tf.retrieval.scann_index import ScannIndex, head_of

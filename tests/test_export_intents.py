@@ -10,6 +10,7 @@ import tensorflow as tf
 from clrec_tf.errors import DataError
 from clrec_tf.export import export
 from clrec_tf.publishing.candidates import scales_between
+from clrec_tf.publishing import bundle_checks
 from clrec_tf.publishing import export_bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.show import show
@@ -84,9 +85,9 @@ def test_the_order_of_almost_equal_weights_is_no_difference(tmp_path, monkeypatc
 def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):
     asked, held_out, honest = {}, [], export_bundle.held_out_users
     monkeypatch.setattr(export_bundle, "held_out_users", lambda *a: held_out.append(honest(*a)) or held_out[0])
-    for name in ("build_index", "measured"):
-        function = getattr(export_bundle, name)
-        monkeypatch.setattr(export_bundle, name, lambda *a, name=name, function=function: (
+    for module, name in ((export_bundle, "build_index"), (bundle_checks, "measured")):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, name=name, function=function: (
             asked.__setitem__(name, a[2]), function(*a))[1])
     exported.world(exported.MULTI).export(tmp_path)
     vectors = held_out[0].intents.vectors
@@ -104,7 +105,7 @@ def test_from_a_trained_run_with_dwell_times_to_what_a_person_sees(tmp_path, cap
     assert small_run.run(settings) == 0
     bundle = load_bundle(export(settings))
     assert bundle.manifest["uses_dwell"] and bundle.manifest["intents"] == 5
-    assert bundle.manifest["measured"]["parity_difference"] <= export_bundle.PARITY
+    assert bundle.manifest["measured"]["parity_difference"] <= bundle_checks.PARITY
     settings = dataclasses.replace(settings, retrieve=dataclasses.replace(
         settings.retrieve, k=12, intents=3, merge="quota"))
     text = show(settings)

@@ -8,8 +8,13 @@ import pytest
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.publishing import tuning
 from clrec_tf.retrieval import efforts
-from clrec_tf.retrieval.index import ExactIndex, load_index, load_queries, save_index, save_queries
-from clrec_tf.retrieval.recall import Demand, recall_at_k
+from clrec_tf.retrieval.exact_index import ExactIndex
+from clrec_tf.retrieval.recall import Demand
+from clrec_tf.retrieval.recall import recall_at_k
+from clrec_tf.retrieval.saved_index import load_index
+from clrec_tf.retrieval.saved_index import load_queries
+from clrec_tf.retrieval.saved_index import save_index
+from clrec_tf.retrieval.saved_index import save_queries
 from clrec_tf.publishing.tuning import build_index
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
@@ -117,7 +122,7 @@ def test_exact_search_equals_numpy_with_ties_by_position(monkeypatch):
     rng = np.random.default_rng(1)
     items = rng.integers(-2, 3, (40, 3)).astype(np.float32)
     users = rng.integers(-2, 3, (30, 3)).astype(np.float32)
-    monkeypatch.setattr("clrec_tf.retrieval.index._SCORE_BYTES", 7 * 40 * 4)  # chunks of 7 users
+    monkeypatch.setattr("clrec_tf.retrieval.exact_index._SCORE_BYTES", 7 * 40 * 4)  # chunks of 7 users
     positions, scores = ExactIndex(items).search(users, 45)
     np.testing.assert_array_equal(positions[:, :40], exact(items, users, 40))
     assert (positions[:, 40:] == -1).all() and np.isneginf(scores[:, 40:]).all()

@@ -11,7 +11,7 @@ from clrec_tf import update_index
 from clrec_tf.config import Config, Paths, RetrieveConfig, ServeConfig, UpdateConfig
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.retrieval.manifest import checked_export_dir, complete_versions
+from clrec_tf.retrieval.export_folder import checked_export_dir, complete_versions
 from tests import exported
 
 COMMANDS = [serve, retrieve, update_index]

@@ -22,9 +22,9 @@ from clrec_tf.export import export
 from clrec_tf.prepare import prepare
 from clrec_tf.publishing import export_bundle
 from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.retrieval.index import load_index
-from clrec_tf.retrieval.index import save_index
-from clrec_tf.retrieval.index import ScannIndex
+from clrec_tf.retrieval.saved_index import load_index
+from clrec_tf.retrieval.saved_index import save_index
+from clrec_tf.retrieval.scann_index import ScannIndex
 from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime

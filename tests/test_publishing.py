@@ -1,4 +1,4 @@
-"""Several processes publish in one folder of versions: nothing is lost, and what was withdrawn stays withdrawn."""
+"""Several processes publish in one folder of versions: nothing is lost, and what was deleted stays deleted."""
 import json
 import os
 import pathlib
@@ -15,7 +15,8 @@ from clrec_tf.errors import BusyError
 from clrec_tf.errors import DataError
 from clrec_tf.publishing import export_bundle
 from clrec_tf.publishing import one_publisher
-from clrec_tf.publishing.withdrawals import WITHDRAWN_FILE
+from clrec_tf.publishing import update_bundle
+from clrec_tf.retrieval.bundle_files import DELETED_IDS_FILE
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.system import json_files
 from clrec_tf import update_index
@@ -48,9 +49,9 @@ def versions(export_dir):
 
 
 def withheld(folder):
-    """Ids that a version does not find, and those it keeps as withdrawn."""
+    """Ids that a version does not find, and those it keeps as deleted."""
     bundle = load_bundle(str(folder))
-    return set(bundle.item_ids[~bundle.live].tolist()), set(np.load(pathlib.Path(folder) / WITHDRAWN_FILE).tolist())
+    return set(bundle.item_ids[~bundle.live].tolist()), set(np.load(pathlib.Path(folder) / DELETED_IDS_FILE).tolist())
 
 
 def test_two_updates_at_once_both_count(export_dir):
@@ -81,8 +82,8 @@ def test_an_update_waits_for_whoever_publishes(export_dir, caplog):
 
 
 @pytest.mark.parametrize("module, name, make", [
-    (update_index, "measure_update", lambda folder: update(folder, withdraw=[A])),
-    (export_bundle, "_measure", lambda folder: exported.world("string").export(folder))])
+    (update_bundle, "measure_update", lambda folder: update(folder, withdraw=[A])),
+    (export_bundle, "check_tower_and_index", lambda folder: exported.world("string").export(folder))])
 def test_what_was_made_from_an_older_version_is_not_published(export_dir, monkeypatch, module, name, make):
     """As without locks: somebody else publishes in the middle."""
     measure = getattr(module, name)
@@ -97,13 +98,13 @@ def test_what_was_made_from_an_older_version_is_not_published(export_dir, monkey
     assert versions(export_dir) == [1, 7]
 
 
-def test_what_is_withdrawn_outlives_exports(export_dir, caplog):
+def test_what_is_deleted_outlives_exports(export_dir, caplog):
     update(export_dir, [{"id": "added", "vector": X}], [A, B, "not yet known"])
     assert withheld(export_dir / "2") == ({A, B}, {A, B, "not yet known"})
     folder = exported.world("string").export(export_dir)
     assert folder == str(export_dir / "3") and withheld(folder) == ({A, B}, {A, B, "not yet known"})
-    assert "3 items withdrawn in" in caplog.text and "stay withdrawn, 2 of them in this catalogue" in caplog.text
-    assert "1 items that were added to" in caplog.text
+    assert "3 items deleted from" in caplog.text and "stay deleted, 2 of them in this catalogue" in caplog.text
+    assert "1 items that were inserted into" in caplog.text
     bundle = load_bundle(folder)
     found, _ = bundle.index.search(bundle.item_vectors()[:5], exported.ITEMS)
     assert not {A, B} & set(bundle.item_ids[found[found >= 0]].tolist())
@@ -113,27 +114,27 @@ def test_what_is_withdrawn_outlives_exports(export_dir, caplog):
     assert withheld(export_dir / "4") == ({A}, {A}) and withheld(export_dir / "3")[1] == {A, B, "not yet known"}
     assert withheld(exported.world("string").export(export_dir))[0] == {A}
     forgotten = load_bundle(exported.world("string").export(export_dir, forget_updates=True))
-    assert forgotten.live.all() and not os.path.exists(os.path.join(forgotten.path, WITHDRAWN_FILE))
+    assert forgotten.live.all() and not os.path.exists(os.path.join(forgotten.path, DELETED_IDS_FILE))
     assert load_bundle(exported.world("string").export(export_dir)).live.all()
 
 
 def test_versions_updated_before_ids_were_kept(export_dir):
     folder = pathlib.Path(update(export_dir, withdraw=[A]))
     manifest = json_files.unsealed(json.loads((folder / "manifest.json").read_text()))  # older ones have no seal
-    del manifest["files"][WITHDRAWN_FILE]
+    del manifest["files"][DELETED_IDS_FILE]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder / WITHDRAWN_FILE).unlink()
+    (folder / DELETED_IDS_FILE).unlink()
     assert withheld(exported.world("string").export(export_dir)) == ({A}, {A})
 
 
-def test_withdrawals_that_cannot_be_carried_over(export_dir, tmp_path):
+def test_deletions_that_cannot_be_carried_over(export_dir, tmp_path):
     folder = update(export_dir, withdraw=[A])
     with pytest.raises(DataError, match="by ids of another type.*--forget_updates"):
         exported.world("int").export(export_dir)
     assert exported.world("int").export(export_dir, forget_updates=True) == str(export_dir / "3")
     shutil.rmtree(export_dir / "3")
-    pathlib.Path(folder, WITHDRAWN_FILE).write_bytes(b"spoiled")
-    with pytest.raises(DataError, match=f"{WITHDRAWN_FILE} differs from the manifest"):
+    pathlib.Path(folder, DELETED_IDS_FILE).write_bytes(b"spoiled")
+    with pytest.raises(DataError, match=f"{DELETED_IDS_FILE} differs from the manifest"):
         exported.world("string").export(export_dir)
     assert versions(export_dir) == [1, 2]
 

@@ -16,6 +16,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.publishing import tf_serving
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.bundle_files import WARMUP_FILE
 from clrec_tf.system.versions import versions
 from tests import exported
 
@@ -24,7 +25,7 @@ FIELD = descriptor_pb2.FieldDescriptorProto
 
 def records(folder):
     return [prediction_log_pb2.PredictionLog.FromString(record).predict_log.request for record in
-            tf.data.TFRecordDataset(os.path.join(folder, tf_serving.WARMUP_FILE)).as_numpy_iterator()]
+            tf.data.TFRecordDataset(os.path.join(folder, WARMUP_FILE)).as_numpy_iterator()]
 
 
 def batching_parameters():
@@ -91,7 +92,7 @@ def warm_up(folder, name="serving_default", signature_input="x", count=1):
     log.predict_log.request.model_spec.signature_name = name
     log.predict_log.request.inputs[signature_input].CopyFrom(tf.make_tensor_proto(np.ones(2, np.float32)))
     os.makedirs(folder / "assets.extra", exist_ok=True)
-    with tf.io.TFRecordWriter(str(folder / tf_serving.WARMUP_FILE)) as writer:
+    with tf.io.TFRecordWriter(str(folder / WARMUP_FILE)) as writer:
         for _ in range(count):
             writer.write(log.SerializeToString())
 

@@ -17,8 +17,10 @@ from clrec_tf import update_index
 from clrec_tf.config import Config, ExportConfig, Paths, RetrieveConfig, UpdateConfig
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.retrieval import index as index_lib
-from clrec_tf.publishing.item_updates import read_upserts, read_withdrawn
+from clrec_tf.retrieval.saved_index import load_queries
+from clrec_tf.retrieval.updated_index import UpdatedIndex
+from clrec_tf.publishing.item_updates import read_deletions
+from clrec_tf.publishing.item_updates import read_upserts
 from tests import exported
 from tests import forked
 
@@ -60,7 +62,7 @@ def found(bundle, vector, k=ITEMS + 9):
     return bundle.item_ids[positions[0][positions[0] >= 0]].tolist(), scores[0].tolist()
 
 
-def test_fresh_items_are_found_and_withdrawn_ones_are_not(export_dir, capsys):
+def test_inserted_items_are_found_and_deleted_ones_are_not(export_dir, capsys):
     old = exported.loaded("string")
     vector = old.item_vectors(old.positions(np.array([C])))[0, :8]
     bundle = update(export_dir, [{"id": "new", "vector": (2 * vector).tolist(), "title": "New one"},
@@ -90,9 +92,9 @@ def test_a_bundle_knows_what_is_live_and_what_counts_in_histories(export_dir):
     assert old.counts == dict(items=ITEMS, fresh=0, withdrawn=0)
     assert bundle.manifest["items"] == ITEMS + 1 and bundle.manifest["tower_items"] == ITEMS
     assert bundle.item_vectors() is bundle.item_vectors()
-    fresh = [*X, bundle.dial.coordinate(0)]
-    np.testing.assert_allclose(bundle.item_vectors(), np.append(old.item_vectors(), [fresh], axis=0), rtol=1e-6)
-    np.testing.assert_allclose(bundle.item_vectors(np.array([ITEMS, 2])), [fresh, old.item_vectors()[2]], rtol=1e-6)
+    inserted = [*X, bundle.dial.coordinate(0)]
+    np.testing.assert_allclose(bundle.item_vectors(), np.append(old.item_vectors(), [inserted], axis=0), rtol=1e-6)
+    np.testing.assert_allclose(bundle.item_vectors(np.array([ITEMS, 2])), [inserted, old.item_vectors()[2]], rtol=1e-6)
     assert np.shares_memory(old.item_vectors(), old.item_vectors()[1:])
 
 
@@ -125,15 +127,15 @@ def test_recall_is_measured_before_and_after_and_may_forbid(export_dir, monkeypa
     assert "1.0000 before, 1.0000 after" in caplog.text
     measured = bundle.manifest["measured"]
     assert measured["recall"] == measured["recall_before"] == 1 and measured["users"] > 30
-    queries = index_lib.load_queries(os.path.join(bundle.path, "index"))
+    queries = load_queries(os.path.join(bundle.path, "index"))
     assert queries.shape == (measured["users"], 9) and np.linalg.norm(queries, axis=1) == pytest.approx(1)
     assert not queries[:, 8].any()
-    search = update_index.UpdatedIndex.search
-    monkeypatch.setattr(update_index.UpdatedIndex, "search", lambda index, vectors, k: search(index, -vectors, k))
+    search = UpdatedIndex.search
+    monkeypatch.setattr(UpdatedIndex, "search", lambda index, vectors, k: search(index, -vectors, k))
     with pytest.raises(DataError, match=r"has recall@\d+ = 0.\d+, before 0.\d+, at popularity .*, --target_recall=0.95 is"):
         update(export_dir, withdraw=[B])
-    monkeypatch.setattr(update_index.UpdatedIndex, "search", lambda index, vectors, k: index.base.search(vectors, k))
-    with pytest.raises(DataError, match="gives items that were withdrawn"):
+    monkeypatch.setattr(UpdatedIndex, "search", lambda index, vectors, k: index.base.search(vectors, k))
+    with pytest.raises(DataError, match="gives items that were deleted"):
         update(export_dir, withdraw=[B])
     assert versions(export_dir) == [1, 2]
 
@@ -206,7 +208,7 @@ def test_an_id_like_padding_cannot_be_added():
     assert item_updates_of(bundle, {"id": 0, "vector": X}).ids.tolist() == [0]
 
 
-def test_withdrawals_that_cannot_be_done(export_dir, caplog, tmp_path):
+def test_deletions_that_cannot_be_done(export_dir, caplog, tmp_path):
     bundle = update(export_dir, withdraw=["zz", B, B, "yy"])
     assert "names 2 of 3 items that the bundle does not have, such as ['zz', 'yy']" in caplog.text
     assert bundle.live.sum() == ITEMS - 1
@@ -217,10 +219,10 @@ def test_withdrawals_that_cannot_be_done(export_dir, caplog, tmp_path):
     assert update(export_dir, [{"id": "n", "vector": X}], bundle.item_ids.tolist()).live.sum() == 1
     (tmp_path / "ids.txt").write_text("7\r\n\n8\nx\n")
     with pytest.raises(DataError, match="ids.txt, line 4: item ids of this bundle are integers, got 'x'"):
-        read_withdrawn(str(tmp_path / "ids.txt"), "int")
+        read_deletions(str(tmp_path / "ids.txt"), "int")
     (tmp_path / "ids.txt").write_bytes(b"7\n\xff\n")
     with pytest.raises(DataError, match="ids.txt, line 2 is not UTF-8"):
-        read_withdrawn(str(tmp_path / "ids.txt"), "string")
+        read_deletions(str(tmp_path / "ids.txt"), "string")
 
 
 def test_settings_that_do_nothing(export_dir):
@@ -245,14 +247,14 @@ def test_a_large_update_is_warned_of(export_dir, caplog, monkeypatch):
     update(export_dir, withdraw=exported.loaded("string").item_ids[:ITEMS * 3 // 10].tolist())
     assert "train and export again" not in caplog.text
     update(export_dir, withdraw=exported.loaded("string").item_ids[-1:].tolist())
-    assert f"and {ITEMS * 3 // 10 + 1} withdrawn items beside {ITEMS} of the export" in caplog.text
+    assert f"and {ITEMS * 3 // 10 + 1} deleted items beside {ITEMS} of the export" in caplog.text
 
 
 KILLED = """
 import os, signal, sys
-from clrec_tf import update_index
-update_index.manifest_lib.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
-update_index.update_bundle(sys.argv[1], "", sys.argv[2], 0.9)
+from clrec_tf.publishing import update_bundle
+update_bundle.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
+update_bundle.update_bundle(sys.argv[1], "", sys.argv[2], 0.9)
 """
 
 

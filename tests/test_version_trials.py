@@ -21,7 +21,7 @@ from clrec_tf.server.version_folder import Seen, seen
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.server.versions import Versions
 from clrec_tf.server.without_paths import without_paths
-from clrec_tf.retrieval.manifest import complete_versions, is_number
+from clrec_tf.retrieval.export_folder import complete_versions, is_number
 from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
 from clrec_tf.retrieval.search_options import SearchOptions
 from tests import exported

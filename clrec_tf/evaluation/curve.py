@@ -6,7 +6,8 @@ from typing import Optional, Sequence
 from absl import logging
 import numpy as np
 
-from clrec_tf.config import DialConfig, EvaluateConfig
+from clrec_tf.settings.dial import DialConfig
+from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.report import evaluate_vectors

@@ -3,7 +3,7 @@ from typing import Callable
 
 import numpy as np
 
-from clrec_tf.config import EvaluateConfig
+from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation import constant_lists
 from clrec_tf.evaluation import metrics

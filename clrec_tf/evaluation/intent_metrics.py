@@ -5,6 +5,8 @@ the intent of its largest probability; `routes` int [V] holds them.
 """
 import numpy as np
 
+from clrec_tf.models.top_k import top_k
+
 
 def probabilities(logits):
     """p_{h|item}, the softmax over h of routing logits [V,H] -> float64 [V,H]."""
@@ -112,4 +114,4 @@ def hit_rate(numbers, wanted):
 
 def constant_hit_rate(wanted, count):
     """`hit_rate` of the `count` intents that are wanted most often, the same for every user."""
-    return float(np.sort(np.bincount(wanted))[::-1][:count].sum() / len(wanted))
+    return float(top_k(np.bincount(wanted), count)[1].sum() / len(wanted))

@@ -9,7 +9,11 @@ that gives every item the same score earns what chance earns and no more. A targ
 Letters: U users, G targets of all users (user u owns targets `splits[u]:splits[u + 1]`), V items, L list length. Lists
 hold item ids 1..V, 0 for an empty place; item i stands in row i - 1 of arrays [V].
 """
+import math
+
 import numpy as np
+
+from clrec_tf.models.top_k import top_k
 
 HEAD_SHARE = 0.2  # The most clicked fifth of the items is the head; all others are the long tail.
 
@@ -139,7 +143,7 @@ def arp(lists, counts):
 def long_tail(counts, head_share=HEAD_SHARE):
     """Marks the items outside the ceil(head_share·V) most clicked; equal counts by id. counts [V] -> bool [V]."""
     tail = np.ones(len(counts), bool)
-    tail[np.argsort(-np.asarray(counts), kind="stable")[:int(np.ceil(head_share * len(counts)))]] = False
+    tail[top_k(counts, math.ceil(head_share * len(counts)))[0]] = False
     return tail
 
 

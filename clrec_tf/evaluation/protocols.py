@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
+from clrec_tf.models.top_k import top_k
 
 ScoreChunk = Callable[[int, int], np.ndarray]
 MEMORY_BYTES = 256 * 2**20
@@ -167,6 +168,6 @@ def _sampled_counts(scores, negatives, targets):
 
 def top_items(filtered: np.ndarray, length: int) -> np.ndarray:
     """The best items of scores [n,V], int32 [n,length]: best first, equal scores by id, 0 where only -inf is left."""
-    values, columns = tf.math.top_k(filtered, min(length, filtered.shape[1]))
-    items = np.where(np.isfinite(values.numpy()), columns.numpy() + 1, 0).astype(np.int32)
+    places, scores = top_k(filtered, length)
+    items = np.where(np.isfinite(scores), places + 1, 0).astype(np.int32)
     return np.pad(items, ((0, 0), (0, length - items.shape[1])))

@@ -45,7 +45,7 @@ def item_coordinate(counts: np.ndarray, temperature: float) -> np.ndarray:
     return (temperature * (log_popularity - log_popularity.mean())).astype(np.float32)
 
 
-def fresh_coordinate(count: float, temperature: float, mean_log_count: float) -> float:
+def inserted_coordinate(count: float, temperature: float, mean_log_count: float) -> float:
     """The coordinate of an item that was not in the catalogue, by the formula of `item_coordinate`, in which the sum
     of all counts cancels.
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from clrec_tf.data.ids import check_id
 from clrec_tf.errors import DataError
-from clrec_tf.models.dial import item_coordinate, with_coordinate
+from clrec_tf.models.dial import item_coordinate
+from clrec_tf.models.dial import with_coordinate
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.models.encode import Encoder
 

@@ -6,35 +6,43 @@ from typing import Optional
 
 from absl import logging
 import numpy as np
-import tensorflow as tf
 
-from clrec_tf.config import ExportConfig
-from clrec_tf.data.schema import Schema, save_json
-from clrec_tf.errors import DataError, UserError
-from clrec_tf.models.dial import Dial, grid, mean_log_count, with_coordinate
-from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.schema import Schema
+from clrec_tf.errors import UserError
+from clrec_tf.models.dial import Dial
+from clrec_tf.models.dial import grid
+from clrec_tf.models.dial import mean_log_count
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing import scann_model
 from clrec_tf.publishing import tf_serving
-from clrec_tf.retrieval import bundle as bundle_lib
-from clrec_tf.retrieval import manifest as manifest_lib
-from clrec_tf.system.pattern_names import readable_name
-from clrec_tf.publishing.candidates import Candidates, encode_candidates
-from clrec_tf.publishing.graph_checks import foreign_ops
-from clrec_tf.publishing.held_out import HeldOutUsers, held_out_users
-from clrec_tf.retrieval.index import load_index, save_index, save_queries
-from clrec_tf.retrieval.search_vectors import concatenated, default_count, served
+from clrec_tf.publishing.bundle_checks import check_tower_and_index
+from clrec_tf.publishing.candidates import encode_candidates
+from clrec_tf.publishing.deletions import without_deleted
+from clrec_tf.publishing.held_out import held_out_users
 from clrec_tf.publishing.list_check import check_lists
 from clrec_tf.publishing.one_publisher import new_version
-from clrec_tf.retrieval.recall import TUNED_STEP, Demand, demand_of, gated, measured
 from clrec_tf.publishing.saved_model import UserTower
 from clrec_tf.publishing.served_recall import recalls_through
 from clrec_tf.publishing.tower_parts import TowerParts
-from clrec_tf.publishing.tuning import build_index, usual_head
-from clrec_tf.publishing.withdrawals import carried_over
-
-PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
+from clrec_tf.publishing.tuning import build_index
+from clrec_tf.publishing.tuning import usual_head
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.bundle_files import IDS_FILE
+from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
+from clrec_tf.retrieval.bundle_files import MODEL_FILE
+from clrec_tf.retrieval.bundle_files import TITLES_FILE
+from clrec_tf.retrieval.export_folder import taken_versions
+from clrec_tf.retrieval.index import Index
+from clrec_tf.retrieval.manifest import write_manifest
+from clrec_tf.retrieval.recall import demand_of
+from clrec_tf.retrieval.recall import TUNED_STEP
+from clrec_tf.retrieval.saved_index import save_index
+from clrec_tf.retrieval.saved_index import save_queries
+from clrec_tf.retrieval.search_vectors import default_count
+from clrec_tf.settings.serving import ExportConfig
+from clrec_tf.system.json_files import save_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,91 +84,81 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     Raises:
       UserError: the version exists, the folder cannot be written, or a check of the bundle fails; nothing is left then.
     """
-    tf_serving.check_names(model_name, config.serving_base_path)
-    version = _version(export_dir, config.export_version)
-    if config.scann_export_dir:
-        scann_model.check_place(config, export_dir, version, schema.num_items)
+    _check_before_work(export_dir, config, model_name, schema.num_items)
     dial = dial or Dial(catalogue.counts)
     encoder = Encoder(model, facts.max_history)
     candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature)
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
                               config.export_users)
     check_lists(held_out, candidates.compared, config)
-    queries = held_out.queries(default_count(model.num_intents))
-    popularities = grid(dial.lowest, dial.highest, TUNED_STEP)
-    demand = demand_of(len(candidates.items), (config.recall_k, max_k), popularities, config.target_recall)
-    index = build_index(config.index, candidates.searched, queries, demand, model.similarity == "cosine",
+    demand = lambda items: demand_of(int(items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
+                                     config.target_recall)
+    of_all, queries = demand(len(candidates.items)), held_out.queries(default_count(model.num_intents))
+    index = build_index(config.index, candidates.searched, queries, of_all, model.similarity == "cosine",
                         usual_head(len(candidates.items)))
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,
                        (dial.lowest, dial.highest))
     with new_version(export_dir, lambda: _version(export_dir, config.export_version)) as (temporary, version):
-        folder = os.path.join(export_dir, str(version))
-        index = carried_over(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
-        live = demand_of(int(np.count_nonzero(index.live)), (config.recall_k, max_k), popularities, config.target_recall)
-        _write(temporary, parts, index)
-        save_queries(os.path.join(temporary, bundle_lib.INDEX_FOLDER), queries)
-        found = _measure(temporary, candidates, held_out, live, config.recall_k)
+        index = without_deleted(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
+        of_live = demand(np.count_nonzero(index.live))
+        _write(temporary, parts, index, queries)
+        measured = check_tower_and_index(temporary, candidates, held_out, of_live, config.recall_k)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)
-        found["warmup_requests"] = tf_serving.replay_warmup(temporary)
-        manifest = dict(
-            version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
-            checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
-            items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
-            max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
-            intents=model.num_intents, titles=candidates.titles is not None, popularity=dial.default,
-            dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,
-                      mean_log_count=mean_log_count(dial.counts), source=dial.source, **dial.chosen_by),
-            index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), measured=found,
-            run_config=facts.run_config)
-        manifest_lib.write_manifest(temporary, manifest)
-        found |= recalls_through(bundle_lib.load_bundle(temporary), held_out, live)
-        manifest_lib.write_manifest(temporary, manifest)
+        measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
+        about = _manifest(version, parts, schema, dial, index, facts)
+        write_manifest(temporary, about | dict(measured=measured))
+        measured |= recalls_through(load_bundle(temporary), held_out, of_live)
+        write_manifest(temporary, about | dict(measured=measured))
         if config.scann_export_dir:
-            scann_model.export_scann(parts, held_out, config, version, model_name, demand, dial.default)
+            scann_model.export_scann(parts, held_out, config, version, model_name, of_all, dial.default)
         tf_serving.write_configs(export_dir, model_name, config.serving_base_path, f"export_dir={export_dir}")
+    folder = os.path.join(export_dir, str(version))
     logging.info("published %s: %d items, %s index, recall@%d at least %.4f at every popularity from %g to %g, %g by "
-                 "default", folder, len(candidates.items), index.kind, found["recall_k"], found["recall"], dial.lowest,
-                 dial.highest, dial.default)
+                 "default", folder, len(candidates.items), index.kind, measured["recall_k"], measured["recall"],
+                 dial.lowest, dial.highest, dial.default)
     return folder
 
 
-def _version(export_dir, wanted):
-    if os.path.exists(os.path.join(export_dir, manifest_lib.MODEL_FILE)):
+def _check_before_work(export_dir, config, model_name, items):
+    """`UserError` where the export will evidently fail, before the catalogue is encoded."""
+    tf_serving.check_names(model_name, config.serving_base_path)
+    version = _version(export_dir, config.export_version)
+    if config.scann_export_dir:
+        scann_model.check_place(config, export_dir, version, items)
+
+
+def _version(export_dir, asked):
+    """The number asked for, or for 0 the next one."""
+    if os.path.exists(os.path.join(export_dir, MODEL_FILE)):
         raise UserError(f"--export_dir={export_dir} is itself a version: give the folder that holds it")
-    names = os.listdir(export_dir) if os.path.isdir(export_dir) else []
-    taken = [int(name) for name in names if manifest_lib.is_number(name)]
-    if wanted in taken:
-        raise UserError(f"--export_version={wanted}: {export_dir}/{wanted} exists, and versions are never overwritten; "
+    taken = taken_versions(export_dir)
+    if asked in taken:
+        raise UserError(f"--export_version={asked}: {export_dir}/{asked} exists, and versions are never overwritten; "
                         "choose another, or 0 for the next")
-    return wanted or max(taken, default=0) + 1
+    return asked or max(taken, default=0) + 1
 
 
-def _write(folder, parts: TowerParts, index):
-    """Everything but the manifest."""
+def _write(folder, parts: TowerParts, index: Index, queries):
+    """Everything but the manifest and what servers read beside the tower."""
     candidates = parts.candidates
     with parts.ids_file() as ids_file:
         UserTower(parts, ids_file).save(folder)
-    np.save(os.path.join(folder, manifest_lib.IDS_FILE), candidates.original_ids, allow_pickle=False)
+    np.save(os.path.join(folder, IDS_FILE), candidates.original_ids, allow_pickle=False)
     if candidates.titles is not None:
-        save_json(os.path.join(folder, bundle_lib.TITLES_FILE), candidates.titles.tolist())
-    save_index(os.path.join(folder, bundle_lib.INDEX_FOLDER), index, parts.checkpoint_hash)
+        save_json(os.path.join(folder, TITLES_FILE), candidates.titles.tolist())
+    save_index(os.path.join(folder, INDEX_FOLDER), index, parts.checkpoint_hash)
+    save_queries(os.path.join(folder, INDEX_FOLDER), queries)
 
 
-def _measure(folder, candidates: Candidates, held_out: HeldOutUsers, demand: Demand, recall_k: int) -> dict:
-    """Checks the tower and the index as loaded from the folder, and says how good they are."""
-    foreign = foreign_ops(os.path.join(folder, manifest_lib.MODEL_FILE))
-    if foreign:
-        raise DataError(f"the tower has ops that stock servers lack: {', '.join(foreign)}")
-    with readable_name(folder) as readable:
-        predict = tf.saved_model.load(readable).signatures["serving_default"]
-    users, count, width = held_out.intents.vectors.shape
-    intents = concatenated([served(predict, request, count, count) for request in held_out.requests], count, width + 1)
-    live = dataclasses.replace(held_out.intents, vectors=with_coordinate(held_out.intents.vectors, 0.0))
-    pairs = zip(*(dataclasses.astuple(part.by_number()) for part in (intents, live)))
-    difference = float(np.max([np.abs(mine - theirs).max() for mine, theirs in pairs]))
-    if not difference <= PARITY:  # NaN compares false
-        raise DataError(f"loaded and live user vectors of {users} users differ by up to {difference}, more than "
-                        f"{PARITY}: the model cannot be exported as it is")
-    index, _ = load_index(os.path.join(folder, bundle_lib.INDEX_FOLDER))
-    found = measured(index, candidates.searched, intents.heaviest(default_count(count)).queries(), demand, index.live)
-    return {"users": users, "parity_difference": difference} | gated(found, demand, recall_k, "the index as loaded")
+def _manifest(version, parts: TowerParts, schema: Schema, dial: Dial, index: Index, facts: TrainingFacts) -> dict:
+    """What the manifest says, without what was measured."""
+    model, candidates = parts.model, parts.candidates
+    return dict(
+        version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
+        items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
+        max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
+        intents=model.num_intents, titles=candidates.titles is not None, popularity=dial.default,
+        dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,
+                  mean_log_count=mean_log_count(dial.counts), source=dial.source, **dial.chosen_by),
+        index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), run_config=facts.run_config)

@@ -1,4 +1,4 @@
-"""Items to add, move and withdraw, from files, checked value by value."""
+"""Items to insert, update and delete, from files, checked value by value."""
 import dataclasses
 from typing import Iterator, Optional
 
@@ -22,30 +22,35 @@ _SMALLEST_NORM = 1e-6  # below which a vector has no direction worth the name
 
 @dataclasses.dataclass(frozen=True)
 class Upserts:
-    """F items to add or move.
+    """F items to insert or update.
 
     Attributes:
       ids: [F] original ids, distinct, of the catalogue's type.
       vectors: float32 [F,D], as the index holds them: with the dial's coordinate, if the bundle has a dial.
       titles: of each, or None where none is given.
       normalized: how many vectors of the file had to be normalized.
-      guessed: how many fresh items came without a count, so that p̂ takes them for clicked, or shown, by nobody.
+      guessed: how many inserted items came without a count, so that p̂ takes them for clicked, or shown, by nobody.
     """
     ids: np.ndarray
     vectors: np.ndarray
     titles: list[Optional[str]]
-    normalized: int
+    normalized: int = 0
     guessed: int = 0
+
+    @classmethod
+    def none(cls, bundle: Bundle) -> "Upserts":
+        """No item."""
+        return cls(bundle.item_ids[:0], np.empty((0, bundle.width), np.float32), [])
 
 
 def read_upserts(path: str, bundle: Bundle) -> Upserts:
     """Reads items for a bundle.
 
-    Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (withdrawn ones too), whose
-    mean vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was withdrawn.
+    Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (deleted ones too), whose
+    mean vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was deleted.
     Vectors are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the
-    dial counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and a fresh one
-    has none. A vector may also be d + 1 numbers, as `encode_items` gives them; the last is the dial's coordinate then.
+    dial counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an
+    inserted one has none. A vector may also be d + 1 numbers, as `encode_items` gives them; the last is the dial's coordinate then.
 
     Args:
       path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
@@ -68,7 +73,7 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
                    reader.normalized, reader.guessed)
 
 
-def read_withdrawn(path: str, id_type: str) -> np.ndarray:
+def read_deletions(path: str, id_type: str) -> np.ndarray:
     """Distinct ids of a text file, one a line, int64 or str; blank lines and repetitions do not matter."""
     ids = {}
     with _opened(path) as file:

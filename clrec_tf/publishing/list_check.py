@@ -2,7 +2,7 @@
 from absl import logging
 import numpy as np
 
-from clrec_tf.config import ExportConfig
+from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import constant_lists
 from clrec_tf.publishing.held_out import HeldOutUsers

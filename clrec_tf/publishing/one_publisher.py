@@ -6,7 +6,7 @@ from typing import Callable, Iterator
 from absl import logging
 
 from clrec_tf.errors import BusyError
-from clrec_tf.retrieval.manifest import complete_versions
+from clrec_tf.retrieval.export_folder import newest_version
 from clrec_tf.system import atomic
 from clrec_tf.system import locks
 
@@ -58,11 +58,6 @@ def new_version(export_dir: str, choose: Callable[[], int]) -> Iterator[tuple[st
         with atomic.new_folder(os.path.join(export_dir, str(version)), f"export_dir={export_dir}") as temporary:
             yield temporary, version
             check_newest(export_dir, newest)
-
-
-def newest_version(export_dir: str) -> int:
-    """The newest complete version, 0 where there is none."""
-    return max(complete_versions(export_dir), default=0)
 
 
 def check_newest(export_dir: str, expected: int) -> None:

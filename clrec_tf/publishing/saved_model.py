@@ -36,7 +36,11 @@ import tensorflow as tf
 
 from clrec_tf.data import histories
 from clrec_tf.publishing.candidates import scales_between
-from clrec_tf.publishing.graph_checks import checked_between, checked_counts, largest, one_each, same_shape
+from clrec_tf.publishing.graph_checks import checked_between
+from clrec_tf.publishing.graph_checks import checked_counts
+from clrec_tf.publishing.graph_checks import largest
+from clrec_tf.publishing.graph_checks import one_each
+from clrec_tf.publishing.graph_checks import same_shape
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.retrieval.signatures import PADDING
 
@@ -191,7 +195,8 @@ class UserTower(tf.Module):
         places = tf.where(excluded >= 0)  # [M,2]: user, column
         places = tf.stack([places[:, 0], tf.gather_nd(excluded, places)], axis=1)
         scores = tf.tensor_scatter_nd_update(scores, places, tf.fill([tf.shape(places)[0]], float("-inf")))
-        # Equal scores come in the order of rows (which top_k guarantees), which is that of popularity.
+        # Part of the graph that is exported, so not `models.top_k`, which gives arrays; the kernel is the same. Equal
+        # scores come in the order of rows (which it guarantees), which is that of popularity.
         scores, rows = tf.math.top_k(scores, found)
         return scores, rows, tf.argmax(tf.gather(of_intents, rows, axis=2, batch_dims=1), axis=1)
 

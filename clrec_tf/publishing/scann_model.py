@@ -10,24 +10,34 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.config import ExportConfig
-from clrec_tf.data.schema import save_json
+from clrec_tf.settings.serving import ExportConfig
+from clrec_tf.system.json_files import save_json
 from clrec_tf.system.atomic import new_folder
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.models.dial import at_popularity
+from clrec_tf.models.top_k import top_k
 from clrec_tf.publishing.candidates import Candidates
 from clrec_tf.publishing.graph_checks import foreign_ops
 from clrec_tf.publishing.held_out import HeldOutUsers
 from clrec_tf.publishing import tf_serving
 from clrec_tf.retrieval.search_vectors import default_count
 from clrec_tf.system.pattern_names import readable_name
-from clrec_tf.retrieval.manifest import MODEL_FILE, NEEDS_FILE
-from clrec_tf.retrieval.recall import Demand, as_good_as
+from clrec_tf.retrieval.bundle_files import MODEL_FILE
+from clrec_tf.retrieval.bundle_files import NEEDS_FILE
+from clrec_tf.retrieval.recall import Demand
+from clrec_tf.retrieval.recall import as_good_as
 from clrec_tf.publishing.saved_model import UserTower
 from clrec_tf.retrieval.scann_index import SMALLEST_SCANN
-from clrec_tf.publishing.scann_ops_index import OpsIndex, among, best_of_each, nearest, scann_ops, with_head
+from clrec_tf.publishing.scann_ops_index import OpsIndex
+from clrec_tf.publishing.scann_ops_index import among
+from clrec_tf.publishing.scann_ops_index import best_of_each
+from clrec_tf.publishing.scann_ops_index import nearest
+from clrec_tf.publishing.scann_ops_index import scann_ops
+from clrec_tf.publishing.scann_ops_index import with_head
 from clrec_tf.publishing.tower_parts import TowerParts
-from clrec_tf.publishing.tuning import cheapest, usual_head
+from clrec_tf.publishing.tuning import cheapest
+from clrec_tf.publishing.tuning import usual_head
 from clrec_tf.system.versions import versions
 
 _SCORE_BYTES = 128 * 2**20
@@ -147,7 +157,7 @@ def measured_recall(folder: str, candidates: Candidates, held_out: HeldOutUsers,
         for first in range(0, len(history), step):
             rows = slice(start + first, start + min(first + step, len(history)))
             scores = (vectors[rows] @ items.T).max(axis=1)
-            worst = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
+            worst = top_k(scores, k)[1][:, -1]
             for user, bound, found in zip(scores, worst, ids[first:first + step].tolist()):
                 places = {place_of.get(item.decode() if isinstance(item, bytes) else item, -1) for item in found} - {-1}
                 hits += np.count_nonzero(as_good_as(user[list(places)], bound))

@@ -2,11 +2,14 @@
 import numpy as np
 
 from clrec_tf.errors import DataError
+from clrec_tf.models.top_k import top_k
 from clrec_tf.publishing.held_out import HeldOutUsers
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
-from clrec_tf.retrieval.recall import KS, Demand, as_good_as
+from clrec_tf.retrieval.recall import KS
+from clrec_tf.retrieval.recall import Demand
+from clrec_tf.retrieval.recall import as_good_as
 from clrec_tf.retrieval.user_requests import UserRequest
 
 USERS = 200  # at most
@@ -34,7 +37,7 @@ def recalls_through(bundle: Bundle, held_out: HeldOutUsers, demand: Demand) -> d
         for row, plan in enumerate(plans):
             scores = np.where(live, (users.vectors[row] @ items.T).max(axis=0), -np.inf)
             scores[plan.banned] = -np.inf
-            best = -np.sort(-scores[np.argpartition(-scores, min(ks[-1], len(scores)) - 1)[:ks[-1]]])
+            best = top_k(scores, ks[-1])[1]
             best = best[np.isfinite(best)]
             for k in ks:
                 wanted = min(k, len(best))

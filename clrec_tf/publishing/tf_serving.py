@@ -16,10 +16,11 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from clrec_tf.system.atomic import new_file
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.publishing.candidates import Candidates
 from clrec_tf.publishing.held_out import HeldOutUsers
-from clrec_tf.retrieval.manifest import WARMUP_FILE
+from clrec_tf.retrieval.bundle_files import WARMUP_FILE
 from clrec_tf.retrieval.search_vectors import default_count
 from clrec_tf.retrieval.signatures import check_model_name
 from clrec_tf.system.pattern_names import readable_name

@@ -6,9 +6,14 @@ import numpy as np
 
 from clrec_tf.errors import DataError
 from clrec_tf.models.dial import grid
-from clrec_tf.retrieval.bundle import INDEX_FOLDER, Bundle
-from clrec_tf.retrieval.index import load_index
-from clrec_tf.retrieval.recall import TUNED_STEP, demand_of, gated, lowest_at, measured
+from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.saved_index import load_index
+from clrec_tf.retrieval.recall import TUNED_STEP
+from clrec_tf.retrieval.recall import demand_of
+from clrec_tf.retrieval.recall import gated
+from clrec_tf.retrieval.recall import lowest_at
+from clrec_tf.retrieval.recall import measured
 
 
 def measure_update(folder: str, bundle: Bundle, vectors: np.ndarray, live: np.ndarray, queries: np.ndarray,
@@ -24,14 +29,14 @@ def measure_update(folder: str, bundle: Bundle, vectors: np.ndarray, live: np.nd
       target_recall: smallest acceptable recall of each k at each popularity.
 
     Raises:
-      DataError: the index gives what is withdrawn, or its recall is too low.
+      DataError: the index gives deleted items, or its recall is too low.
     """
     index, _ = load_index(os.path.join(folder, INDEX_FOLDER))
     earlier = {name: value for name, value in bundle.manifest["measured"].items() if name != "recalls_exclude_seen"}
-    recall_k, count, before_count = earlier["recall_k"], *(int(np.count_nonzero(part)) for part in (live, bundle.live))
-    found, _ = index.search(queries, min(recall_k, count))
-    if not np.array_equal(index.live, live) or found.min() < 0 or not live[found].all():
-        raise DataError("the updated index gives items that were withdrawn, or too few: export again")
+    recall_k, count, before_count = earlier["recall_k"], np.count_nonzero(live), np.count_nonzero(bundle.live)
+    positions, _ = index.search(queries, min(recall_k, count))
+    if not np.array_equal(index.live, live) or positions.min() < 0 or not live[positions].all():
+        raise DataError("the updated index gives items that were deleted, or too few: export again")
     dial = bundle.dial
     popularities = grid(dial.lowest, dial.highest, TUNED_STEP) if dial.there else (0.0,)
     before = measured(bundle.index, bundle.item_vectors(), queries,

@@ -3,13 +3,13 @@
 A version folder holds::
 
     saved_model.pb, variables/, assets/    the tower (see `saved_model`), loadable by any TensorFlow server
-    index/                                 the index over item vectors (see `index`)
+    index/                                 the index over item vectors (see `saved_index`)
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any
     manifest.json                          facts, and size and sha256 of every file above; written last
 
 A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
-the tower's items come first, those of fresh items after them; withdrawn items keep theirs. The tower's own `retrieve`
+the tower's items come first, those of inserted items after them; deleted items keep theirs. The tower's own `retrieve`
 and `encode_items` know the exported catalogue only.
 """
 import dataclasses
@@ -23,15 +23,19 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_dial import BundleDial
-from clrec_tf.retrieval.index import load_index
+from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.system.pattern_names import readable_name
-from clrec_tf.retrieval.search_vectors import Intents, default_count, served
-from clrec_tf.retrieval.manifest import (IDS_FILE, MANIFEST_FILE, check_files, complete_versions,
-                                       read_manifest)
-from clrec_tf.retrieval.updated_index import UpdatedIndex
-
-TITLES_FILE = "titles.json"
-INDEX_FOLDER = "index"
+from clrec_tf.retrieval.search_vectors import Intents
+from clrec_tf.retrieval.search_vectors import default_count
+from clrec_tf.retrieval.search_vectors import served
+from clrec_tf.retrieval.bundle_files import IDS_FILE
+from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
+from clrec_tf.retrieval.manifest import check_files
+from clrec_tf.retrieval.export_folder import complete_versions
+from clrec_tf.retrieval.manifest import read_manifest
+from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
+from clrec_tf.retrieval.bundle_files import TITLES_FILE
+from clrec_tf.retrieval.index import Index
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +46,14 @@ class Bundle:
       path: its folder.
       manifest: the facts of manifest.json.
       tower: the loaded SavedModel.
-      index: see `index`.
-      item_ids: [V] original ids by position, int64 or str; the most popular first, fresh items at the end.
+      index: over the items' vectors.
+      item_ids: [V] original ids by position, int64 or str; the most popular first, inserted items at the end.
       titles: [V] str by position, or None.
     """
     path: str
     manifest: dict
     tower: Any
-    index: Any
+    index: Index
     item_ids: np.ndarray
     titles: Optional[np.ndarray]
 
@@ -118,9 +122,7 @@ class Bundle:
         """
         if positions is None:
             return self._item_vectors
-        if isinstance(self.index, UpdatedIndex):
-            return self.index.vectors_at(positions)
-        return np.asarray(self._item_vectors[positions])
+        return self.index.vectors_at(positions)
 
     @functools.cached_property
     def _item_vectors(self):
@@ -128,15 +130,18 @@ class Bundle:
 
     @functools.cached_property
     def live(self) -> np.ndarray:
-        """bool [V], whether the item of each position can be retrieved; withdrawn ones cannot."""
+        """bool [V], whether the item of each position can be retrieved; deleted ones cannot."""
         return self.index.live
 
     @functools.cached_property
     def counts(self) -> dict[str, int]:
-        """`items` that can be retrieved, of which `fresh` are those that the tower does not know; and `withdrawn`."""
+        """`items` that can be retrieved; of these the inserted ones, which the tower does not know; and the deleted ones.
+
+        The server's answers name them `fresh` and `withdrawn`, as index.json does.
+        """
         items = int(np.count_nonzero(self.live))
-        fresh = int(np.count_nonzero(self.live[self.manifest["tower_items"]:]))
-        return dict(items=items, fresh=fresh, withdrawn=len(self.live) - items)
+        inserted = int(np.count_nonzero(self.live[self.manifest["tower_items"]:]))
+        return dict(items=items, fresh=inserted, withdrawn=len(self.live) - items)
 
     @functools.cached_property
     def _sorted_ids(self):
@@ -154,13 +159,13 @@ class Bundle:
         return np.array([item if len(item) <= longest and not item.endswith("\0") else "" for item in ids], str)
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or withdrawn."""
+        """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or deleted."""
         return self.both_positions(ids)[0]
 
     def history_positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions of items that count in histories: those of the tower; −1 for others.
 
-        Withdrawn items count, since what a user clicked says who the user is. Fresh ones do not: the tower has no
+        Deleted items count, since what a user clicked says who the user is. Inserted ones do not: the tower has no
         vector of theirs that it could read in a history.
         """
         return self.both_positions(ids)[1]
@@ -172,7 +177,7 @@ class Bundle:
         return np.where(live, places, -1), np.where(places < self.manifest["tower_items"], places, -1)
 
     def all_positions(self, ids: np.ndarray) -> np.ndarray:
-        """Original ids [N] -> int64 [N] positions, withdrawn or not; −1 where unknown."""
+        """Original ids [N] -> int64 [N] positions, deleted or not; −1 where unknown."""
         order, ascending = self._sorted_ids
         places = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
         return np.where(ascending[places] == ids, order[places], -1)
@@ -218,6 +223,6 @@ def load_bundle(path: str) -> Bundle:
             titles is not None and len(titles) != len(item_ids)):
         sizes |= towers
         raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
-    found = Bundle(folder, manifest, tower, index, item_ids, titles)
-    found.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
-    return found
+    bundle = Bundle(folder, manifest, tower, index, item_ids, titles)
+    bundle.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
+    return bundle

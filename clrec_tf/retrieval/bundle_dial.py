@@ -4,7 +4,7 @@ import math
 from typing import Optional
 
 from clrec_tf.errors import DataError
-from clrec_tf.models.dial import fresh_coordinate
+from clrec_tf.models.dial import inserted_coordinate
 
 _SLACK = 1e-6  # of a bound that float32 cannot hold
 
@@ -17,7 +17,7 @@ class BundleDial:
       default: α where a request names none.
       lowest, highest: of α.
       temperature: ρ.
-      mean_log_count: see `dial.fresh_coordinate`.
+      mean_log_count: see `dial.inserted_coordinate`.
       source: what p̂ counts, "clicks" or "impressions".
       there: whether vectors have the coordinate; not in bundles of before the dial, which know α = 0 alone.
     """
@@ -36,14 +36,14 @@ class BundleDial:
         if facts is None:
             return cls()
         try:
-            found = cls(float(manifest["popularity"]), *(float(facts[name]) for name in (
+            dial = cls(float(manifest["popularity"]), *(float(facts[name]) for name in (
                 "lowest", "highest", "temperature", "mean_log_count")), True, str(facts["source"]))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the manifest's `popularity` and `dial` are damaged ({error!r}): export again") from error
-        if not found.lowest <= found.default <= found.highest:
-            raise DataError(f"the manifest's popularity {found.default:g} is not from {found.lowest:g} to "
-                            f"{found.highest:g}, as its dial says: export again")
-        return found
+        if not dial.lowest <= dial.default <= dial.highest:
+            raise DataError(f"the manifest's popularity {dial.default:g} is not from {dial.lowest:g} to "
+                            f"{dial.highest:g}, as its dial says: export again")
+        return dial
 
     def checked(self, popularity: Optional[float], where: str) -> float:
         """α, or the default for None. `DataError` where it is no number or outside what is offered."""
@@ -61,4 +61,4 @@ class BundleDial:
 
     def coordinate(self, count: float) -> float:
         """Of an item with so many clicks, or impressions where p̂ counts those."""
-        return fresh_coordinate(count, self.temperature, self.mean_log_count)
+        return inserted_coordinate(count, self.temperature, self.mean_log_count)

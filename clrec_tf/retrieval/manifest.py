@@ -1,29 +1,19 @@
-"""The manifest of a bundle's version: facts, and size and sha256 of every file; and which versions a folder holds."""
+"""The manifest of a bundle's version: facts, and size and sha256 of every file."""
 import hashlib
 import os
 
 from absl import logging
 
-from clrec_tf.data.schema import save_json
+from clrec_tf.system.json_files import save_json
 from clrec_tf.system import json_files
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.retrieval.bundle_files import IDS_FILE
+from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
+from clrec_tf.retrieval.bundle_files import MODEL_FILE
 from clrec_tf.system.versions import versions
 
 FORMAT_VERSION = 3  # 2: without the dial's coordinate
 _READ = (2, 3)
-MANIFEST_FILE = "manifest.json"
-MODEL_FILE = "saved_model.pb"
-IDS_FILE = "item_ids.npy"
-WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
-NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations, which is no bundle
-
-
-def is_number(name: str) -> bool:
-    """Whether a folder's name is a version's, 0 to 2^63 − 1 as servers count them, without zeros in front.
-
-    str.isdigit alone is true of "²", which is no number.
-    """
-    return name.isascii() and name.isdigit() and len(name) < 20 and str(int(name)) == name and int(name) < 2**63
 
 
 def write_manifest(folder: str, facts: dict) -> None:
@@ -37,45 +27,6 @@ def write_manifest(folder: str, facts: dict) -> None:
             files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
     save_json(os.path.join(folder, MANIFEST_FILE),
               json_files.sealed(facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files)))
-
-
-def complete_versions(export_dir: str) -> list[int]:
-    """Versions in a folder, ascending; folders without a manifest do not count."""
-    if not os.path.isdir(export_dir):
-        return []
-    return sorted(int(name) for name in os.listdir(export_dir)
-                  if is_number(name) and os.path.isfile(os.path.join(export_dir, name, MANIFEST_FILE)))
-
-
-def checked_export_dir(export_dir: str, may_be_version: bool) -> str:
-    """The value of --export_dir, if it can be the folder that is meant; what is not there is left to whoever loads it.
-
-    Args:
-      export_dir: as given.
-      may_be_version: whether a single version will do too.
-
-    Raises:
-      UserError: it is a single version that will not do, the folder of a run, or one of models that search by ScaNN.
-    """
-    holds = lambda *names: os.path.exists(os.path.join(export_dir, *names))
-    if holds(MANIFEST_FILE) and holds(MODEL_FILE):
-        if may_be_version:
-            return export_dir
-        number, parent = os.path.basename(os.path.abspath(export_dir)), os.path.join(export_dir, os.pardir)
-        if is_number(number):
-            raise UserError(f"--export_dir={export_dir} is version {number} itself: give the folder that holds it, "
-                            f"--export_dir={os.path.normpath(parent)}, and --serve_version={number}")
-        raise UserError(f"--export_dir={export_dir} is itself a version: give a folder that holds it under a number")
-    if complete_versions(export_dir) or not os.path.isdir(export_dir):
-        return export_dir
-    if any(holds(name, NEEDS_FILE) for name in ("", *filter(is_number, os.listdir(export_dir)))):
-        raise UserError(f"--export_dir={export_dir} holds what --scann_export_dir wrote, SavedModels for a TensorFlow "
-                        f"Serving with ScaNN's operations (see {NEEDS_FILE}), and no bundle: give the --export_dir of "
-                        "that export")
-    if complete_versions(os.path.join(export_dir, "export")):
-        raise UserError(f"--export_dir={export_dir} is the folder of a run: give --export_dir="
-                        f"{os.path.join(export_dir, 'export')}")
-    return export_dir
 
 
 def read_manifest(folder: str) -> dict:

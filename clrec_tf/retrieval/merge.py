@@ -47,8 +47,8 @@ def by_quota(positions: np.ndarray, scores: np.ndarray, weights: np.ndarray, k: 
     keys = positions + np.arange(len(positions))[:, None, None] * (positions.max(initial=0) + 1)
     chosen = np.zeros(positions.shape, bool)
     for column in range(positions.shape[1]):
-        fresh = (positions[:, column] >= 0) & ~np.isin(keys[:, column], keys[chosen])
-        chosen[:, column] = fresh & (np.cumsum(fresh, axis=1) <= share[:, column, None])
+        free = (positions[:, column] >= 0) & ~np.isin(keys[:, column], keys[chosen])
+        chosen[:, column] = free & (np.cumsum(free, axis=1) <= share[:, column, None])
     others, *rest = by_maximum(np.where(np.isin(keys, keys[chosen]), -1, positions), scores, k)
     room = k - np.count_nonzero(chosen, axis=(1, 2))
     others = np.where(np.arange(k) < room[:, None], others, -1)

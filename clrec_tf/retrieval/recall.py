@@ -8,7 +8,7 @@ import numpy as np
 
 from clrec_tf.errors import DataError
 from clrec_tf.models.dial import at_popularity
-from clrec_tf.retrieval.index import ExactIndex
+from clrec_tf.retrieval.exact_index import ExactIndex
 
 KS = (1, 10, 50, 100, 200)  # results that recall is measured over
 TUNED_STEP = 0.5  # between popularities that an index is tuned and measured at, beside the bounds of the range

@@ -7,9 +7,11 @@ import numpy as np
 
 from clrec_tf.data.histories import last_known
 from clrec_tf.errors import UserError
+from clrec_tf.models.top_k import top_k
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval import merge as merge_lib
-from clrec_tf.retrieval.search_vectors import Intents, default_count
+from clrec_tf.retrieval.search_vectors import Intents
+from clrec_tf.retrieval.search_vectors import default_count
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
 
@@ -187,8 +189,8 @@ class Retriever:
     def _scored(self, vectors, plan):
         """The best of the allowed items for each of the vectors [K,d]."""
         scores = vectors @ self.bundle.item_vectors(plan.allowed).T
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :plan.options.k]
-        return plan.allowed[order], np.take_along_axis(scores, order, axis=1)
+        places, scores = top_k(scores, plan.options.k)
+        return plan.allowed[places], scores
 
     def encode(self, requests: Sequence[UserRequest], plans: Optional[Sequence[_Plan]] = None) -> Intents:
         """Requests of N users -> as many of their heaviest vectors as one of them is searched with."""

@@ -6,15 +6,17 @@ from google.protobuf import text_encoding
 import numpy as np
 
 from clrec_tf.errors import DataError
+from clrec_tf.models.top_k import top_k
 from clrec_tf.retrieval import efforts
-from clrec_tf.retrieval.nothing_found import nothing_found
+from clrec_tf.retrieval.index import Index
+from clrec_tf.retrieval.index import no_results
 
 SMALLEST_SCANN = 16  # items; ScaNN's quantizer has 16 centres
 _VECTORS_FILE = "dataset.npy"  # ScaNN's own copy, for the re-scoring
 _HEAD_FILE = "head.npy"
 
 
-class ScannIndex:
+class ScannIndex(Index):
     """A partitioned index with quantized scoring, the best candidates re-scored in float32 (ScaNN), and the head exactly.
 
     The head are the items of the highest last coordinate, which in a bundle is that of the dial: the most popular. They
@@ -30,16 +32,16 @@ class ScannIndex:
     kind, is_exact = "scann", False
 
     def __init__(self, searcher, parameters: dict, vectors: np.ndarray, head: np.ndarray):
-        self._searcher, self.parameters, self.size, self.vectors = searcher, parameters, parameters["size"], vectors
+        self._searcher, self.parameters, self.size, self._vectors = searcher, parameters, parameters["size"], vectors
         self._head = head
         self._head_vectors = np.ascontiguousarray(vectors[self._head])
         self._place_in_head = np.full(self.size + 1, -1, np.int32)  # the last is that of "none", −1
         self._place_in_head[self._head] = np.arange(len(self._head))
 
     @property
-    def live(self) -> np.ndarray:
-        """See the module."""
-        return np.ones(self.size, bool)
+    def vectors(self) -> np.ndarray:
+        """See `Index`."""
+        return self._vectors
 
     @classmethod
     def build(cls, vectors: np.ndarray, leaves: int, spherical: bool, head: int = 0) -> "ScannIndex":
@@ -57,30 +59,30 @@ class ScannIndex:
         return ScannIndex(self._searcher, facts | effort, self.vectors, self._head)
 
     def search(self, vectors: np.ndarray, k: int):
-        """See the module. A user short of k items in the leaves searched is searched again in all leaves."""
-        positions, scores = nothing_found(len(vectors), k)
-        found, leaves = min(k, self.size), self.parameters["leaves"]
+        """See `Index`. A user short of k items in the leaves searched is searched again in all leaves."""
+        positions, scores = no_results(len(vectors), k)
+        width, leaves = min(k, self.size), self.parameters["leaves"]
         turned = vectors[:, -1]
         bounds = (float(turned.min()), float(turned.max())) if len(self._head) and len(vectors) else None
-        few, reorder = efforts.at(self.parameters, found, bounds)
+        few, reorder = efforts.at(self.parameters, width, bounds)
         rows = np.arange(len(vectors))
         for leaves_to_search in (few, leaves):
             if len(rows):
-                near, near_scores = self._searcher.search_batched(vectors[rows], found, reorder, leaves_to_search)
+                near, near_scores = self._searcher.search_batched(vectors[rows], width, reorder, leaves_to_search)
                 missing = np.isnan(near_scores)
-                positions[rows, :found] = np.where(missing, -1, near.astype(np.int64))
-                scores[rows, :found] = np.where(missing, -np.inf, near_scores)
+                positions[rows, :width] = np.where(missing, -1, near.astype(np.int64))
+                scores[rows, :width] = np.where(missing, -np.inf, near_scores)
                 rows = rows[missing.any(axis=1)]
         # Where popularity is not put back, popular items are as near to the centres of the partition as others.
         if bounds and bounds[1] > 0:
             rows = np.flatnonzero(turned > 0)
             everybody = len(rows) == len(vectors)
-            near, near_scores = (part[:, :found] if everybody else part[rows, :found] for part in (positions, scores))
+            near, near_scores = (part[:, :width] if everybody else part[rows, :width] for part in (positions, scores))
             self._add_head(vectors if everybody else vectors[rows], near, near_scores)
             if not everybody:
-                positions[rows, :found], scores[rows, :found] = near, near_scores
+                positions[rows, :width], scores[rows, :width] = near, near_scores
         empty = ~np.any(vectors, axis=1)
-        positions[empty, :found], scores[empty, :found] = np.arange(found), 0
+        positions[empty, :width], scores[empty, :width] = np.arange(width), 0
         return positions, scores
 
     def _add_head(self, vectors, positions, scores):
@@ -95,7 +97,7 @@ class ScannIndex:
         # Of the others what is worse than the n-th does not matter.
         rows, columns = np.nonzero((of_head > scores.min(axis=1, keepdims=True)) & ~there)
         counts = np.bincount(rows, minlength=len(vectors))
-        added, added_scores = nothing_found(len(vectors), counts.max(initial=0))
+        added, added_scores = no_results(len(vectors), counts.max(initial=0))
         places = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
         added[rows, places], added_scores[rows, places] = self._head[columns], of_head[rows, columns]
         both = np.concatenate([scores, added_scores], axis=1)
@@ -137,7 +139,7 @@ def built(builder, size: int, leaves: int, spherical: bool):
 def head_of(vectors: np.ndarray, count: int) -> np.ndarray:
     """Positions of the `count` items of the highest last coordinate, ascending: [V,d] -> int64 [count]."""
     last = np.asarray(vectors[:, -1])
-    return np.sort(np.argsort(-last, kind="stable")[:count])
+    return np.sort(top_k(last, count)[0]).astype(np.int64)
 
 
 def _with_asset_folder(text, folder):

@@ -5,7 +5,7 @@ import re
 from tensorflow.core.protobuf import saved_model_pb2
 
 from clrec_tf.errors import UserError
-from clrec_tf.retrieval.manifest import MODEL_FILE
+from clrec_tf.retrieval.bundle_files import MODEL_FILE
 
 PADDING = {"int": -1, "string": ""}  # of outputs `ids`, by the type of ids, where a row has fewer items than another
 

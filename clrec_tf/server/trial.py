@@ -12,12 +12,14 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from clrec_tf.errors import DataError, UserError
-from clrec_tf.retrieval.bundle import INDEX_FOLDER
+from clrec_tf.models.top_k import top_k
+from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
+from clrec_tf.retrieval.bundle_files import QUERIES_FILE
+from clrec_tf.retrieval.bundle_files import WARMUP_FILE
 from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain
 from clrec_tf.server.engine import Engine
-from clrec_tf.retrieval.index import QUERIES_FILE, load_queries
-from clrec_tf.retrieval.manifest import WARMUP_FILE
+from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.recall import as_good_as, recall_at_k
 
 _MOST_SCORES = 5e7  # of the exact search, which takes half a second on one core
@@ -105,5 +107,5 @@ def _best_scores(bundle, items, queries, k):
     for start in range(0, len(items), _BLOCK):
         scores = queries @ bundle.item_vectors(items[start:start + _BLOCK]).T
         best = np.concatenate([best, np.nan_to_num(scores, nan=-np.inf)], axis=1)
-        best = np.partition(best, -min(k, best.shape[1]), axis=1)[:, -k:]
-    return np.sort(best, axis=1)
+        best = top_k(best, k)[1]
+    return best[:, ::-1]

@@ -4,7 +4,8 @@ import dataclasses
 import os
 
 from clrec_tf.errors import DataError
-from clrec_tf.retrieval.manifest import MANIFEST_FILE, is_number
+from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
+from clrec_tf.retrieval.export_folder import is_number
 
 PIN_FILE = "serve_version"
 

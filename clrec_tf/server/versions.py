@@ -9,7 +9,7 @@ from absl import logging
 
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.retrieval.bundle import Bundle, load_bundle
-from clrec_tf.retrieval.manifest import complete_versions
+from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.refusals import Refusals
 from clrec_tf.server.trial import try_out

@@ -10,7 +10,7 @@ from clrec_tf.models.dial import item_coordinate
 from clrec_tf.models.dial import with_coordinate
 from clrec_tf.publishing.tuning import build_index
 from clrec_tf.publishing.tuning import usual_head
-from clrec_tf.retrieval.index import ExactIndex
+from clrec_tf.retrieval.exact_index import ExactIndex
 from clrec_tf.retrieval.recall import best_scores
 from clrec_tf.retrieval.recall import Demand
 from clrec_tf.retrieval.recall import demand_of

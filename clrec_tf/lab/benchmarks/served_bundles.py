@@ -25,6 +25,7 @@ from clrec_tf.objectives.base import ObjectiveInputs
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
 from clrec_tf.retrieval import bundle as bundle_lib
+from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
@@ -64,7 +65,7 @@ def published(config: Config, intents: int, folder: str, steps: int = STEPS) -> 
     path = os.path.join(folder, FACTS_FILE)
     if os.path.exists(path):
         record = load_json(path, "", "remove it")
-        if _same(record["asked"], asked) and manifest_lib.complete_versions(folder):
+        if _same(record["asked"], asked) and complete_versions(folder):
             logging.info("%s holds this model already", folder)
             return record
     started = time.perf_counter()

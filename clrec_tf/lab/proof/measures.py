@@ -6,6 +6,7 @@ unweighted unless said otherwise.
 import numpy as np
 
 from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
+from clrec_tf.models.top_k import top_k
 
 LIST_LENGTH = 20
 
@@ -17,7 +18,7 @@ def divergence(truth: np.ndarray, model: np.ndarray) -> float:
 
 def top_lists(scores: np.ndarray, length: int = LIST_LENGTH) -> np.ndarray:
     """The best items of each context, equal scores by index: [X,V] -> int [X,length]."""
-    return np.argsort(-scores, axis=1, kind="stable")[:, :length]
+    return top_k(scores, length)[0]
 
 
 def covered_mass(truth: np.ndarray, lists: np.ndarray) -> float:

@@ -1,0 +1,20 @@
+"""What the files of a bundle's version folder are called; paths of several parts are relative to that folder.
+
+The names are the format: renaming one makes published bundles unreadable.
+"""
+import os
+
+MANIFEST_FILE = "manifest.json"  # facts, and size and sha256 of every other file; written last
+MODEL_FILE = "saved_model.pb"
+IDS_FILE = "item_ids.npy"  # original ids, by position
+TITLES_FILE = "titles.json"
+DELETED_IDS_FILE = "withdrawn_ids.npy"  # of all deleted items, whether the version's catalogue has them or not
+WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations, which is no bundle
+
+INDEX_FOLDER = "index"
+# In the folder of the index; each kind of index names the files that it alone reads.
+INDEX_FILE = "index.json"
+QUERIES_FILE = "queries.npy"
+BASE_FOLDER = "base"  # of an updated index: the files of the index that was updated
+DELETED_FILE = "withdrawn.npy"  # of an updated index: bool by position
