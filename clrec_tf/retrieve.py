@@ -9,9 +9,7 @@ from absl import logging
 import tqdm
 
 from clrec_tf import command_line
-from clrec_tf.system import atomic
 from clrec_tf.config import Config
-from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.config import require
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bulk import batches
@@ -20,13 +18,16 @@ from clrec_tf.retrieval.bulk import write_embeddings
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.export_folder import checked_export_dir
+from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
-from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.retrieval.user_requests import parse_item
 from clrec_tf.retrieval.user_requests import read_json_lines
 from clrec_tf.retrieval.user_requests import read_parquet
+from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.settings.serving import RetrieveConfig
+from clrec_tf.system import atomic
 
 USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle: one JSON line per user.
 
@@ -82,8 +83,7 @@ def _check(settings: RetrieveConfig):
 
 
 def _export_dir(config: Config) -> str:
-    export_dir = config.paths.export_dir or (config.paths.workdir and os.path.join(config.paths.workdir, "export"))
-    export_dir = require(export_dir, "export_dir", "the bundle that python -m clrec_tf.export wrote")
+    export_dir = require(export_dir_of(config.paths), "export_dir", "the bundle that python -m clrec_tf.export wrote")
     return checked_export_dir(export_dir, may_be_version=True)
 
 

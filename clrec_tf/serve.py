@@ -1,5 +1,4 @@
 """The command that serves a folder of bundles over HTTP and gRPC."""
-import os
 import signal
 
 from absl import logging
@@ -9,6 +8,7 @@ from clrec_tf import command_line
 from clrec_tf.config import Config, require
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.export_folder import checked_export_dir
+from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import check_model_name
 
@@ -25,8 +25,7 @@ write to. With --poll_s=0 the folder is looked at only at the start and at SIGHU
 def main(config: Config) -> None:
     """Runs the command."""
     settings, retrieve = config.serve, config.retrieve
-    export_dir = config.paths.export_dir or (config.paths.workdir and os.path.join(config.paths.workdir, "export"))
-    export_dir = require(export_dir, "export_dir", "the folder of bundles that python -m clrec_tf.export wrote")
+    export_dir = require(export_dir_of(config.paths), "export_dir", "the folder of bundles that python -m clrec_tf.export wrote")
     export_dir = checked_export_dir(export_dir, may_be_version=False)
     check_model_name(settings.model_name)
     if retrieve.k > settings.max_k:

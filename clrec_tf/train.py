@@ -71,10 +71,10 @@ def run_stage(stage: str, config: Config) -> int:
     elif stage == "train":
         return train(config)
     elif stage == "evaluate":
-        from clrec_tf.evaluate import evaluate
+        from clrec_tf.training.evaluate_run import evaluate
         evaluate(config)
     elif stage == "export":
-        from clrec_tf.export import export
+        from clrec_tf.publishing.export_run import export
         print(export(config))
     else:
         from clrec_tf.retrieval.show import show

@@ -11,11 +11,11 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.evaluation import curve
+from clrec_tf.evaluation.popularity import counted
 from clrec_tf.export import export
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 from tests import small_run
 

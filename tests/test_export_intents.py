@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.export import export
-from clrec_tf.publishing.candidates import scales_between
 from clrec_tf.publishing import bundle_checks
+from clrec_tf.publishing.candidates import scales_between
 from clrec_tf.publishing import export_bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.show import show

@@ -7,6 +7,7 @@ import pytest
 
 from clrec_tf.errors import DataError, UserError
 from clrec_tf.publishing import tuning
+from clrec_tf.publishing.tuning import build_index
 from clrec_tf.retrieval import efforts
 from clrec_tf.retrieval.exact_index import ExactIndex
 from clrec_tf.retrieval.recall import Demand
@@ -15,7 +16,6 @@ from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.saved_index import save_index
 from clrec_tf.retrieval.saved_index import save_queries
-from clrec_tf.publishing.tuning import build_index
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 ITEMS, WIDTH, USERS = 25_000, 32, 200

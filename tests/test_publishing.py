@@ -16,8 +16,8 @@ from clrec_tf.errors import DataError
 from clrec_tf.publishing import export_bundle
 from clrec_tf.publishing import one_publisher
 from clrec_tf.publishing import update_bundle
-from clrec_tf.retrieval.bundle_files import DELETED_IDS_FILE
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.bundle_files import DELETED_IDS_FILE
 from clrec_tf.system import json_files
 from clrec_tf import update_index
 from tests import exported

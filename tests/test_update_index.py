@@ -16,11 +16,11 @@ from clrec_tf.system import json_files
 from clrec_tf import update_index
 from clrec_tf.config import Config, ExportConfig, Paths, RetrieveConfig, UpdateConfig
 from clrec_tf.errors import DataError, UserError
+from clrec_tf.publishing.item_updates import read_deletions
+from clrec_tf.publishing.item_updates import read_upserts
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.updated_index import UpdatedIndex
-from clrec_tf.publishing.item_updates import read_deletions
-from clrec_tf.publishing.item_updates import read_upserts
 from tests import exported
 from tests import forked
 

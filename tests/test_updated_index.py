@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from clrec_tf.retrieval import efforts
-from clrec_tf.retrieval import updated_index as updated_lib
 from clrec_tf.retrieval.exact_index import ExactIndex
 from clrec_tf.retrieval.recall import recall_at_k
 from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.saved_index import save_index
 from clrec_tf.retrieval.scann_index import ScannIndex
+from clrec_tf.retrieval import updated_index as updated_lib
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 WIDTH, ITEMS = 3, 24

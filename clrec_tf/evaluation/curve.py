@@ -6,13 +6,13 @@ from typing import Optional, Sequence
 from absl import logging
 import numpy as np
 
-from clrec_tf.settings.dial import DialConfig
-from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import most_popular_lists
 from clrec_tf.models import dial
+from clrec_tf.settings.dial import DialConfig
+from clrec_tf.settings.serving import EvaluateConfig
 
 CURVE_STEP = 0.25  # between popularities of a curve, beside the bounds of the range
 _RANKING_METRIC = re.compile(r"(?:(?:hr|ndcg)@([1-9][0-9]*)|mrr)/(full|pop100|uniform100)|recall@([1-9][0-9]*)/(full)")

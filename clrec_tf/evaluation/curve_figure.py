@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.figures import save_png
-from clrec_tf.models import dial
 from clrec_tf.evaluation.report import MOST_POPULAR
 from clrec_tf.evaluation.report import UNTRAINED
+from clrec_tf.models import dial
 from clrec_tf.system.json_files import load_json
 
 CURVE_FILE = "dial.png"

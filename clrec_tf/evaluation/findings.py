@@ -3,12 +3,12 @@ from typing import Callable
 
 import numpy as np
 
-from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation import constant_lists
 from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.report import MOST_POPULAR
+from clrec_tf.settings.serving import EvaluateConfig
 
 WARNINGS = "warnings"  # key of metrics.json, a list of sentences
 _COMPARED_SCORES, _LEAST_USERS = 2 * 10**8, 500  # of each model, which bounds the time that it takes

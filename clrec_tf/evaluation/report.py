@@ -21,14 +21,14 @@ from typing import Optional, Sequence
 from absl import logging
 import numpy as np
 
-from clrec_tf.settings.serving import EvaluateConfig
-from clrec_tf.system.json_files import save_json
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
-from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.evaluation.sampled_negatives import sample_negatives
 from clrec_tf.evaluation.sampled_negatives import SIZE
+from clrec_tf.settings.serving import EvaluateConfig
+from clrec_tf.system.json_files import save_json
 
 METRICS_FILE = "metrics.json"
 CANDIDATE_SETS = ("full", "pop100", "uniform100")

@@ -4,11 +4,11 @@ from typing import Optional
 
 import numpy as np
 
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.ids import check_id
 from clrec_tf.errors import DataError
 from clrec_tf.models.dial import item_coordinate
 from clrec_tf.models.dial import with_coordinate
-from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.models.encode import Encoder
 
 _SAME = 1e-6  # part of a vector's norm that two computations of it may differ by

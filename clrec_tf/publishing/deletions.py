@@ -5,13 +5,13 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.errors import DataError
-from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval.bundle_files import DELETED_FILE
 from clrec_tf.retrieval.bundle_files import DELETED_IDS_FILE
 from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.export_folder import newest_version
 from clrec_tf.retrieval.index import Index
+from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 _MASK_FILE = os.path.join(INDEX_FOLDER, DELETED_FILE)

@@ -7,16 +7,14 @@ from typing import Optional
 from absl import logging
 import numpy as np
 
-from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.models.dial import Dial
 from clrec_tf.models.dial import grid
 from clrec_tf.models.dial import mean_log_count
 from clrec_tf.models.encode import Encoder
-from clrec_tf.publishing import scann_model
-from clrec_tf.publishing import tf_serving
 from clrec_tf.publishing.bundle_checks import check_tower_and_index
 from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.publishing.deletions import without_deleted
@@ -24,7 +22,9 @@ from clrec_tf.publishing.held_out import held_out_users
 from clrec_tf.publishing.list_check import check_lists
 from clrec_tf.publishing.one_publisher import new_version
 from clrec_tf.publishing.saved_model import UserTower
+from clrec_tf.publishing import scann_model
 from clrec_tf.publishing.served_recall import recalls_through
+from clrec_tf.publishing import tf_serving
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.publishing.tuning import build_index
 from clrec_tf.publishing.tuning import usual_head
@@ -40,7 +40,7 @@ from clrec_tf.retrieval.recall import demand_of
 from clrec_tf.retrieval.recall import TUNED_STEP
 from clrec_tf.retrieval.saved_index import save_index
 from clrec_tf.retrieval.saved_index import save_queries
-from clrec_tf.retrieval.search_vectors import default_count
+from clrec_tf.settings.serving import default_intents
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.system.json_files import save_json
 
@@ -93,7 +93,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     check_lists(held_out, candidates.compared, config)
     demand = lambda items: demand_of(int(items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
                                      config.target_recall)
-    of_all, queries = demand(len(candidates.items)), held_out.queries(default_count(model.num_intents))
+    of_all, queries = demand(len(candidates.items)), held_out.queries(default_intents(model.num_intents))
     index = build_index(config.index, candidates.searched, queries, of_all, model.similarity == "cosine",
                         usual_head(len(candidates.items)))
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,

@@ -2,11 +2,11 @@
 from absl import logging
 import numpy as np
 
-from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import constant_lists
 from clrec_tf.publishing.held_out import HeldOutUsers
-from clrec_tf.retrieval.search_vectors import default_count
+from clrec_tf.settings.serving import default_intents
+from clrec_tf.settings.serving import ExportConfig
 
 
 def check_lists(held_out: HeldOutUsers, item_vectors: np.ndarray, config: ExportConfig) -> None:
@@ -22,7 +22,7 @@ def check_lists(held_out: HeldOutUsers, item_vectors: np.ndarray, config: Export
     histories = [tuple(item for item in row if item not in ("", -1))
                  for request in held_out.requests for row in request["history"].tolist()]
     same = constant_lists.same_for_everybody(
-        vectors[rows][:, :default_count(vectors.shape[1])], item_vectors, [histories[row] for row in rows])
+        vectors[rows][:, :default_intents(vectors.shape[1])], item_vectors, [histories[row] for row in rows])
     if not same:
         return
     message = f"the model gives the same list to everybody: {same}"

@@ -10,9 +10,6 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.settings.serving import ExportConfig
-from clrec_tf.system.json_files import save_json
-from clrec_tf.system.atomic import new_folder
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.models.dial import at_popularity
@@ -20,24 +17,27 @@ from clrec_tf.models.top_k import top_k
 from clrec_tf.publishing.candidates import Candidates
 from clrec_tf.publishing.graph_checks import foreign_ops
 from clrec_tf.publishing.held_out import HeldOutUsers
-from clrec_tf.publishing import tf_serving
-from clrec_tf.retrieval.search_vectors import default_count
-from clrec_tf.system.pattern_names import readable_name
-from clrec_tf.retrieval.bundle_files import MODEL_FILE
-from clrec_tf.retrieval.bundle_files import NEEDS_FILE
-from clrec_tf.retrieval.recall import Demand
-from clrec_tf.retrieval.recall import as_good_as
 from clrec_tf.publishing.saved_model import UserTower
-from clrec_tf.retrieval.scann_index import SMALLEST_SCANN
-from clrec_tf.publishing.scann_ops_index import OpsIndex
 from clrec_tf.publishing.scann_ops_index import among
 from clrec_tf.publishing.scann_ops_index import best_of_each
 from clrec_tf.publishing.scann_ops_index import nearest
+from clrec_tf.publishing.scann_ops_index import OpsIndex
 from clrec_tf.publishing.scann_ops_index import scann_ops
 from clrec_tf.publishing.scann_ops_index import with_head
+from clrec_tf.publishing import tf_serving
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.publishing.tuning import cheapest
 from clrec_tf.publishing.tuning import usual_head
+from clrec_tf.retrieval.bundle_files import MODEL_FILE
+from clrec_tf.retrieval.bundle_files import NEEDS_FILE
+from clrec_tf.retrieval.recall import as_good_as
+from clrec_tf.retrieval.recall import Demand
+from clrec_tf.retrieval.scann_index import SMALLEST_SCANN
+from clrec_tf.settings.serving import default_intents
+from clrec_tf.settings.serving import ExportConfig
+from clrec_tf.system.atomic import new_folder
+from clrec_tf.system.json_files import save_json
+from clrec_tf.system.pattern_names import readable_name
 from clrec_tf.system.versions import versions
 
 _SCORE_BYTES = 128 * 2**20
@@ -104,7 +104,7 @@ def export_scann(parts: TowerParts, held_out: HeldOutUsers, config: ExportConfig
     Raises:
       UserError: the recall is not reached, or the folder cannot be written; nothing is left then.
     """
-    searched, count = parts.candidates.searched, default_count(parts.model.num_intents)
+    searched, count = parts.candidates.searched, default_intents(parts.model.num_intents)
     k = min(config.recall_k, len(searched))
     index = OpsIndex.build(searched, parts.model.similarity == "cosine", usual_head(len(searched)))
     index = cheapest(index, searched, held_out.queries(count), demand)

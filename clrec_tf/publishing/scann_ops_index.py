@@ -3,10 +3,10 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.errors import DataError
+from clrec_tf.publishing.tuning import usual_leaves
 from clrec_tf.retrieval import efforts
 from clrec_tf.retrieval.scann_index import built
 from clrec_tf.retrieval.scann_index import head_of
-from clrec_tf.publishing.tuning import usual_leaves
 
 
 class OpsIndex:

@@ -5,11 +5,11 @@ from clrec_tf.errors import DataError
 from clrec_tf.models.top_k import top_k
 from clrec_tf.publishing.held_out import HeldOutUsers
 from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.recall import as_good_as
+from clrec_tf.retrieval.recall import Demand
+from clrec_tf.retrieval.recall import KS
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
-from clrec_tf.retrieval.recall import KS
-from clrec_tf.retrieval.recall import Demand
-from clrec_tf.retrieval.recall import as_good_as
 from clrec_tf.retrieval.user_requests import UserRequest
 
 USERS = 200  # at most

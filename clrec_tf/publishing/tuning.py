@@ -8,8 +8,8 @@ import numpy as np
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval import efforts
 from clrec_tf.retrieval.exact_index import ExactIndex
-from clrec_tf.retrieval.recall import Demand
 from clrec_tf.retrieval.recall import best_scores
+from clrec_tf.retrieval.recall import Demand
 from clrec_tf.retrieval.recall import recall_at_k
 from clrec_tf.retrieval.recall import recall_of_each
 from clrec_tf.retrieval.scann_index import ScannIndex

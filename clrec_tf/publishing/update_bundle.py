@@ -7,12 +7,12 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.publishing import bundle_change
-from clrec_tf.publishing import deletions
-from clrec_tf.publishing import one_publisher
 from clrec_tf.publishing.bundle_change import Change
+from clrec_tf.publishing import deletions
 from clrec_tf.publishing.item_updates import read_deletions
 from clrec_tf.publishing.item_updates import read_upserts
 from clrec_tf.publishing.item_updates import Upserts
+from clrec_tf.publishing import one_publisher
 from clrec_tf.publishing.update_recall import measure_update
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle

@@ -6,14 +6,14 @@ import numpy as np
 
 from clrec_tf.errors import DataError
 from clrec_tf.models.dial import grid
-from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.bundle import Bundle
-from clrec_tf.retrieval.saved_index import load_index
-from clrec_tf.retrieval.recall import TUNED_STEP
+from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.recall import demand_of
 from clrec_tf.retrieval.recall import gated
 from clrec_tf.retrieval.recall import lowest_at
 from clrec_tf.retrieval.recall import measured
+from clrec_tf.retrieval.recall import TUNED_STEP
+from clrec_tf.retrieval.saved_index import load_index
 
 
 def measure_update(folder: str, bundle: Bundle, vectors: np.ndarray, live: np.ndarray, queries: np.ndarray,

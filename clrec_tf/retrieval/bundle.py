@@ -23,19 +23,19 @@ import tensorflow as tf
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_dial import BundleDial
-from clrec_tf.retrieval.saved_index import load_index
-from clrec_tf.system.pattern_names import readable_name
-from clrec_tf.retrieval.search_vectors import Intents
-from clrec_tf.retrieval.search_vectors import default_count
-from clrec_tf.retrieval.search_vectors import served
 from clrec_tf.retrieval.bundle_files import IDS_FILE
-from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
-from clrec_tf.retrieval.manifest import check_files
-from clrec_tf.retrieval.export_folder import complete_versions
-from clrec_tf.retrieval.manifest import read_manifest
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
+from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.bundle_files import TITLES_FILE
+from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.retrieval.index import Index
+from clrec_tf.retrieval.manifest import check_files
+from clrec_tf.retrieval.manifest import read_manifest
+from clrec_tf.retrieval.saved_index import load_index
+from clrec_tf.retrieval.search_vectors import Intents
+from clrec_tf.retrieval.search_vectors import served
+from clrec_tf.settings.serving import default_intents
+from clrec_tf.system.pattern_names import readable_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Bundle:
           history: [B,L] original ids.
           timestamps, request_time: [B,L] and [B] seconds, ≤ 0 unknown; needed if the model uses time.
           dwell: [B,L] seconds, < 0 unknown; needed if the model uses dwell times.
-          count: K, the heaviest intents given (0: `default_count`).
+          count: K, the heaviest intents given (0: `default_intents`).
           popularity: α of all users.
         """
         inputs = {"history": np.asarray(history)}
@@ -86,7 +86,7 @@ class Bundle:
         if self.manifest["uses_dwell"]:
             inputs["dwell"] = np.asarray(dwell, np.int64)
         intents = self.manifest["intents"]
-        return served(self.tower.signatures["serving_default"], inputs, intents, count or default_count(intents))
+        return served(self.tower.signatures["serving_default"], inputs, intents, count or default_intents(intents))
 
     def recent_intents(self, positions, timestamps=None, request_time=None, dwell=None, count: int = 0,
                        popularity=0.0) -> Intents:
@@ -107,7 +107,7 @@ class Bundle:
         if self.manifest["uses_time"]:
             inputs.append(tf.constant(request_time, tf.int64))
         outputs = self._recent(*inputs)
-        count = count or default_count(self.manifest["intents"])
+        count = count or default_intents(self.manifest["intents"])
         return Intents(*(part.numpy()[:, :count] for part in outputs))
 
     @functools.cached_property

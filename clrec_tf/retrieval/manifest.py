@@ -4,12 +4,12 @@ import os
 
 from absl import logging
 
-from clrec_tf.system.json_files import save_json
-from clrec_tf.system import json_files
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.bundle_files import MODEL_FILE
+from clrec_tf.system import json_files
+from clrec_tf.system.json_files import save_json
 from clrec_tf.system.versions import versions
 
 FORMAT_VERSION = 3  # 2: without the dial's coordinate

@@ -10,10 +10,10 @@ from clrec_tf.errors import UserError
 from clrec_tf.models.top_k import top_k
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval import merge as merge_lib
-from clrec_tf.retrieval.search_vectors import Intents
-from clrec_tf.retrieval.search_vectors import default_count
 from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.settings.serving import default_intents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Retriever:
             raise UserError(f"--intents={defaults.intents}: the model of {bundle.path} has {self.available}; give at "
                             "most that many, or 0")
         self.defaults = dataclasses.replace(
-            defaults, intents=defaults.intents or default_count(self.available),
+            defaults, intents=defaults.intents or default_intents(self.available),
             popularity=bundle.dial.checked(defaults.popularity, f"--popularity for {bundle.path}"))
         self.intents = self.defaults.intents
 

@@ -5,7 +5,6 @@ from typing import Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-MOST_BY_DEFAULT = 4  # intents searched for a user unless told otherwise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +38,6 @@ class Intents:
     def queries(self) -> np.ndarray:
         """All vectors [N·K,d], a user's together."""
         return self.vectors.reshape(-1, self.vectors.shape[2])
-
-
-def default_count(num_intents: int) -> int:
-    """K where none is asked for, of the H intents of a model."""
-    return min(MOST_BY_DEFAULT, num_intents)
 
 
 def concatenated(parts: Sequence[Intents], count: int, dim: int) -> Intents:

@@ -1,6 +1,4 @@
 """One held-out user as a person would look at it: what was clicked before, what is retrieved, what was clicked next."""
-import os
-
 import numpy as np
 
 from clrec_tf.config import Config
@@ -8,6 +6,7 @@ from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
@@ -21,7 +20,7 @@ def show(config: Config) -> str:
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
     catalogue = read_catalogue(data_dir, schema, manifest)
     user = read_evaluation_set(data_dir, config.evaluate.eval_split, schema, manifest, 1, config.paths.seed)
-    bundle = load_bundle(config.paths.export_dir or os.path.join(config.paths.workdir, "export"))
+    bundle = load_bundle(export_dir_of(config.paths))
     history = [catalogue.original_ids[i - 1] for i in user.history_ids if 0 < i <= schema.num_items]
     known = (user.history_ids > 0) & (user.history_ids <= schema.num_items)
     times = None if user.history_times is None else user.history_times[known].tolist()

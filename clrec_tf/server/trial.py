@@ -16,10 +16,10 @@ from clrec_tf.models.top_k import top_k
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.bundle_files import QUERIES_FILE
 from clrec_tf.retrieval.bundle_files import WARMUP_FILE
+from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain
 from clrec_tf.server.engine import Engine
-from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.recall import as_good_as, recall_at_k
 
 _MOST_SCORES = 5e7  # of the exact search, which takes half a second on one core

@@ -4,6 +4,13 @@ import dataclasses
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
+_MOST_BY_DEFAULT = 4  # intents that a user is searched with where --intents is 0
+
+
+def default_intents(available: int) -> int:
+    """K where none is asked for, of the H intents that a model has."""
+    return min(_MOST_BY_DEFAULT, available)
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig(Section):

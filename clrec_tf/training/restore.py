@@ -1,46 +1,16 @@
-"""A trained model from a workdir, for evaluation and export."""
-import dataclasses
-
+"""Restores a trained model from a workdir, for evaluation and export."""
 from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
-from clrec_tf.models.two_tower import TwoTower
+from clrec_tf.models.trained import Trained
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training import checkpoints
 from clrec_tf.training import run_config
 
 import tensorflow as tf
-
-
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """A restored model and what it came from.
-
-    Attributes:
-      model: with the checkpoint's values.
-      settings: those it was built with (of the run, not of the current flags), as a `Config`.
-      schema, manifest: of --data_dir, checked against the run.
-      step: of the checkpoint.
-      checkpoint: its prefix.
-      checkpoint_hash: sha256 over its files.
-      run_config: the run's config.json.
-    """
-    model: TwoTower
-    settings: Config
-    schema: schema_lib.Schema
-    manifest: schema_lib.Manifest
-    step: int
-    checkpoint: str
-    checkpoint_hash: str
-    run_config: dict
-
-    @property
-    def max_history(self) -> int:
-        """T that the model was trained with."""
-        return self.settings.model.max_history
 
 
 def load_trained(config: Config, which: str, flag: str = "eval_checkpoint") -> Trained:

@@ -13,6 +13,7 @@ from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.figures import draw_degree_histogram
+from clrec_tf.evaluation.popularity import counted
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.report import evaluate_scorer
 from clrec_tf.evaluation.report import MOST_POPULAR
@@ -26,7 +27,6 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.training.choose_runtime import choose_runtime
 from clrec_tf.training import loop
-from clrec_tf.training.popularity import counted
 from clrec_tf.training.restore import load_trained
 
 CLREC, SOFTMAX, ORACLE, POPULAR = "clrec", "sampled_softmax", "oracle", "most_popular"

@@ -13,7 +13,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
 from clrec_tf.models.dial import item_coordinate
 from clrec_tf.models.encode import Encoder
-from clrec_tf.training.restore import Trained
+from clrec_tf.models.trained import Trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ def counted(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted:
 
 
 def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items: np.ndarray, catalogue: Catalogue,
-                      of: Counted, intents: int) -> Optional[curve.Choice]:
+                      clicks: Counted, intents: int) -> Optional[curve.Choice]:
     """What validation users choose by --popularity_metric; None, with a warning, where the data set has none.
 
     Args:
@@ -55,7 +55,7 @@ def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items:
       encoder: of the model.
       items: [V,d], ready to be compared.
       catalogue: of the data.
-      of: what p̂ is made of.
+      clicks: what p̂ is made of.
       intents: K, the heaviest of each user that are searched when served.
     """
     data_dir, count = config.paths.data_dir, len(catalogue.counts)
@@ -68,5 +68,5 @@ def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items:
         logging.warning("%s has no validation users to choose --popularity on: it is 0, as trained, unless another is "
                         "given", data_dir)
         return None
-    return curve.choose(encoder.user_intents(users, intents)[0], items, of.coordinate, users, catalogue.counts,
+    return curve.choose(encoder.user_intents(users, intents)[0], items, clicks.coordinate, users, catalogue.counts,
                         config.evaluate, config.dial, config.paths.seed)

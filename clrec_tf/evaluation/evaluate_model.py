@@ -1,0 +1,174 @@
+"""Everything that an evaluation reports of one trained model: metrics, warnings, tables and pictures, step by step."""
+import dataclasses
+import functools
+
+from absl import logging
+import numpy as np
+
+from clrec_tf.config import Config
+from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data.catalogue import read_log_items
+from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation import curve
+from clrec_tf.evaluation.curve_figure import curve_table
+from clrec_tf.evaluation.curve_figure import save_curve
+from clrec_tf.evaluation.figures import save_degree_histogram
+from clrec_tf.evaluation.findings import WARNINGS
+from clrec_tf.evaluation.findings import warnings_of
+from clrec_tf.evaluation.intent_example import example_of
+from clrec_tf.evaluation.intent_figure import save_intents
+from clrec_tf.evaluation.intent_report import intent_metrics
+from clrec_tf.evaluation.intent_report import routing_of
+from clrec_tf.evaluation.popularity import choose_popularity
+from clrec_tf.evaluation.popularity import counted
+from clrec_tf.evaluation.report import check_intents
+from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.evaluation.report import metrics_table
+from clrec_tf.evaluation.report import save_metrics
+from clrec_tf.evaluation.report import UNTRAINED
+from clrec_tf.evaluation.report import warn_of_large_cutoffs
+from clrec_tf.models.build import build_model
+from clrec_tf.models.build import load_content
+from clrec_tf.models.encode import Encoder
+from clrec_tf.models.trained import Trained
+from clrec_tf.settings.serving import default_intents
+
+COLLAPSED = 0.9  # share of users with the same selected intent
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """What is evaluated on: V items, U users, and how many items the log has (0 where no AUC is asked for)."""
+    catalogue: Catalogue
+    users: EvaluationSet
+    log_items: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoded:
+    """A model, its encoder, and the catalogue's vectors [V,d] by it, ready to be compared."""
+    model: object
+    encoder: Encoder
+    items: np.ndarray
+
+    def searched(self, users: EvaluationSet, intents: int) -> np.ndarray:
+        """The vectors that rankings search, [U,d] or [U,K,d]."""
+        return self.encoder.user_intents(users, intents)[0] if intents > 1 else self.encoder.user_vectors(users)
+
+    def vectors(self, users: EvaluationSet, intents: int) -> tuple[np.ndarray, np.ndarray]:
+        """Those, and the items' [V,d]."""
+        return self.searched(users, intents), self.items
+
+
+def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
+    """Evaluates a model on --data_dir; writes metrics and pictures into --workdir, and prints the tables.
+
+    A model of several intents also gets the metrics of `intent_report`, and the picture intents.png of one user.
+
+    Args:
+      trained: the model.
+      config: settings of the evaluation.
+      points: other systems in the picture of the dial's curve, see `curve_figure.read_points`.
+
+    Returns:
+      The metrics, flat.
+
+    Raises:
+      UserError: no data, or flags that do not fit the model.
+    """
+    settings = config.evaluate
+    check_intents(settings, trained.model.num_intents)
+    logging.info("evaluating %s (step %d)", trained.checkpoint, trained.step)
+    data = _read(config, trained)
+    encoded = _encode(trained.model, trained, data)
+    initial = functools.cache(lambda: _encode(_initial(config, trained), trained, data))
+    result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
+    result |= _dialled(trained, encoded, data, config)
+    if settings.untrained:
+        references = _metrics_of(initial(), data, config, detailed=False)
+        result |= {UNTRAINED + name: value for name, value in references.items() if isinstance(value, float)}
+    warnings = warnings_of(result, data.users, settings,
+                           trained=lambda sample: encoded.vectors(sample, settings.eval_intents),
+                           untrained=lambda sample: initial().vectors(sample, settings.eval_intents))
+    save_metrics(config.paths.workdir, result | {WARNINGS: warnings})
+    _warn_of_generalists(result)
+    print(metrics_table(result, trained.model.name), *(f"warning: {warning}" for warning in warnings), sep="\n")
+    print(curve_table(result, settings.ks, settings.list_length))
+    _draw(result, encoded, trained, data, config, points)
+    return result | {WARNINGS: warnings}
+
+
+def _read(config, trained) -> _Data:
+    """The data of --data_dir, users of --eval_split."""
+    data_dir, settings = config.paths.data_dir, config.evaluate
+    catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    warn_of_large_cutoffs(settings, len(catalogue.counts))
+    users = read_evaluation_set(data_dir, settings.eval_split, trained.schema, trained.manifest, settings.max_users,
+                                config.paths.seed)
+    return _Data(catalogue, users, read_log_items(data_dir, trained.schema) if settings.auc else 0)
+
+
+def _encode(model, trained, data) -> _Encoded:
+    encoder = Encoder(model, trained.max_history)
+    return _Encoded(model, encoder, encoder.compared_items(data.catalogue.item_rows))
+
+
+def _initial(config, trained):
+    """The model as it was before training."""
+    return build_model(trained.settings, trained.schema, load_content(config.paths.data_dir, trained.schema),
+                       config.paths.seed)
+
+
+def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
+    """All metrics of one model; `options` of `evaluate_vectors`."""
+    settings, seed, counts = config.evaluate, config.paths.seed, data.catalogue.counts
+    vectors = encoded.searched(data.users, settings.eval_intents)
+    heaviest = vectors[:, 0] if vectors.ndim == 3 else vectors
+    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, **options)
+    if encoded.model.num_intents > 1:
+        result |= {"intents_searched": settings.eval_intents}
+        result |= intent_metrics(encoded.encoder, routing_of(encoded.model, encoded.encoder, data.catalogue),
+                                 encoded.items, data.users, counts, settings, seed, **options)
+    if settings.auc:
+        result |= auc_metrics(heaviest, encoded.items, encoded.model.temperature, data.users, counts, data.log_items,
+                              seed, **options)
+    return result
+
+
+def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
+    """The curve over --popularity, and the value that is best on validation users, as export chooses it."""
+    clicks = counted(trained, data.catalogue, config.paths.data_dir)
+    vectors = encoded.searched(data.users, config.evaluate.eval_intents)
+    result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
+                                     config.evaluate, config.paths.seed, curve.popularities(config.dial),
+                                     intervals=False))
+    choice = choose_popularity(config, trained, encoded.encoder, encoded.items, data.catalogue, clicks,
+                               default_intents(trained.model.num_intents))
+    return result | {"popularity": choice.popularity if choice else 0.0, "popularity_of": clicks.source}
+
+
+def _warn_of_generalists(result):
+    """Says where nearly all users have the same heaviest intent."""
+    share = result.get("intents/share_max/selected", 0.0)
+    if share > COLLAPSED:
+        logging.warning(
+            "one intent's vector is the heaviest of %.0f %% of the users, so weights say little and rankings by one "
+            "vector are those of a generalist: search several (--eval_intents, retrieve --intents), train with "
+            "--selection_weight=1, or use --model=clrec where the next click's intent cannot be foreseen", 100 * share)
+
+
+def _draw(result, encoded: _Encoded, trained, data: _Data, config, points):
+    """Writes the pictures into --workdir, and says where everything lies."""
+    settings, workdir, name = config.evaluate, config.paths.workdir, trained.model.name
+    pictures = [save_degree_histogram(workdir, result, name),
+                save_curve(workdir, result, settings.ks, settings.list_length, name, points)]
+    if trained.model.num_intents > 1:
+        example = example_of(trained.model, encoded.encoder, encoded.items, data.users, data.catalogue,
+                             read_feature_values(config.paths.data_dir), trained.max_history, settings,
+                             config.paths.seed)
+        pictures.append(save_intents(workdir, example))
+    logging.info("wrote %s/metrics.json, %s", workdir, ", ".join(pictures))

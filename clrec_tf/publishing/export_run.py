@@ -1,0 +1,66 @@
+"""The stage export: restores the model of a run, chooses its dial, and publishes a bundle of it."""
+import dataclasses
+
+from absl import logging
+
+from clrec_tf.config import Config
+from clrec_tf.config import require
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.errors import DataError
+from clrec_tf.evaluation import curve
+from clrec_tf.evaluation.popularity import choose_popularity
+from clrec_tf.evaluation.popularity import counted
+from clrec_tf.models.dial import Dial
+from clrec_tf.models.encode import Encoder
+from clrec_tf.publishing.export_bundle import export_bundle
+from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.retrieval.export_folder import export_dir_of
+from clrec_tf.settings.serving import default_intents
+from clrec_tf.training.restore import load_trained
+
+
+def export(config: Config) -> str:
+    """Publishes the checkpoint `--export_checkpoint` of a run and returns the version's folder.
+
+    Raises:
+      UserError: a missing run, data that is not the run's, or a check of the bundle that fails; nothing is left then.
+    """
+    require(config.paths.workdir, "workdir", "export reads the checkpoint of a run")
+    data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
+    curve.check_settings(config.dial)
+    trained = load_trained(config, config.export.export_checkpoint, "export_checkpoint")
+    catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    if trained.schema.item_rows > trained.schema.num_items + 1:
+        logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "
+                        "used their hash buckets (--oov_buckets): metrics of such users may differ")
+    facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history,
+                          trained.run_config)
+    return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
+                         export_dir_of(config.paths), config.export, facts, config.serve.model_name,
+                         _dial(config, data_dir, trained, catalogue), config.serve.max_k)
+
+
+def _dial(config, data_dir, trained, catalogue) -> Dial:
+    """The popularities of --popularity_range, with a default chosen on validation users unless one is given."""
+    settings, counts = config.dial, counted(trained, catalogue, data_dir)
+    given = Dial(counts.counts, 0.0, *settings.range, counts.source, dict(metric="given"))
+    if settings.values is not None and len(settings.values) == 1:
+        return dataclasses.replace(given, default=settings.values[0])
+    encoder = Encoder(trained.model, trained.max_history)
+    choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, counts,
+                               default_intents(trained.model.num_intents))
+    if choice is None:
+        return dataclasses.replace(given, chosen_by=dict(metric="none"))
+    return dataclasses.replace(given, default=choice.popularity, chosen_by=choice.chosen_by)
+
+
+def _held_out(config, data_dir, trained) -> EvaluationSet:
+    """Users of the test part, or where it has none of the validation part."""
+    split = "test" if trained.manifest.records("test") else "valid"
+    if not trained.manifest.records(split):
+        raise DataError(f"{data_dir} has no test and no validation users, on whom recall and parity are measured: "
+                        "prepare with a split that leaves some")
+    return read_evaluation_set(data_dir, split, trained.schema, trained.manifest, config.export.export_users,
+                               config.paths.seed)
