@@ -6,7 +6,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.publishing.update_bundle import update_bundle
 from clrec_tf.retrieval.export_folder import checked_export_dir
 
-USAGE = """python -m clrec_tf.update_index: publishes a bundle's newest version again, items added, moved and withdrawn.
+USAGE = """python -m clrec_tf.update_index: inserts, updates and deletes items of a bundle's newest version.
 
   python -m clrec_tf.update_index --export_dir=DIR --upsert=items.jsonl --withdraw=gone.txt
   items.jsonl: {"id": "a17", "vector": [0.1, …]} or {"id": "a17", "like": ["b3", "c99"], "title": "…"}, one a line
@@ -19,7 +19,8 @@ def main(config: Config) -> None:
     settings = config.update
     export_dir = require(config.paths.export_dir, "export_dir", "the bundle that python -m clrec_tf.export wrote")
     if not settings.upsert and not settings.withdraw:
-        raise UserError("neither --upsert nor --withdraw is given: name a file of items to add or to withdraw")
+        raise UserError("neither --upsert nor --withdraw is given: name a file of items to insert or update, or of ids "
+                        "to delete")
     if settings.upsert and not settings.upsert.endswith((".jsonl", ".parquet")):
         raise UserError(f"--upsert={settings.upsert}: the name must end in .jsonl or .parquet")
     export_dir = checked_export_dir(export_dir, may_be_version=True)

@@ -13,9 +13,9 @@ from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf import evaluate
 from clrec_tf.evaluation.intent_example import example_of
-from clrec_tf.evaluation import intent_metrics as measures
-from clrec_tf.evaluation.intent_report import intent_metrics
+from clrec_tf.evaluation import intent_metrics
 from clrec_tf.evaluation.intent_report import nearest_items
+from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation import protocols
 from clrec_tf.models.encode import Encoder
@@ -72,11 +72,11 @@ def test_no_vector_may_be_nan():
 def test_balance_by_hand():
     # Three items with 6, 3 and 1 clicks. Routed softly (.5, .5, 0), (0, 1, 0), (1, 0, 0): π = (.4, .6, 0).
     routing, clicks = np.array([[0.5, 0.5, 0], [0, 1, 0], [1, 0, 0]]), np.array([6, 3, 1])
-    np.testing.assert_allclose(measures.soft_shares(routing, clicks), [0.4, 0.6, 0])
-    np.testing.assert_allclose(measures.route_shares(routing.argmax(axis=1), clicks, 3), [0.7, 0.3, 0])
-    assert measures.effective_number(np.array([0.25] * 4)) == pytest.approx(4)
-    assert measures.effective_number(np.array([1.0, 0.0])) == 1
-    np.testing.assert_allclose(measures.probabilities(np.log([[1.0, 3.0]]).astype(np.float32)), [[0.25, 0.75]],
+    np.testing.assert_allclose(intent_metrics.soft_shares(routing, clicks), [0.4, 0.6, 0])
+    np.testing.assert_allclose(intent_metrics.route_shares(routing.argmax(axis=1), clicks, 3), [0.7, 0.3, 0])
+    assert intent_metrics.effective_number(np.array([0.25] * 4)) == pytest.approx(4)
+    assert intent_metrics.effective_number(np.array([1.0, 0.0])) == 1
+    np.testing.assert_allclose(intent_metrics.probabilities(np.log([[1.0, 3.0]]).astype(np.float32)), [[0.25, 0.75]],
                                rtol=1e-6)
 
 
@@ -85,26 +85,26 @@ def test_categories_by_hand():
     routes, clicks = np.array([0, 0, 0, 2]), np.array([5, 3, 2, 10])
     categories = np.array([[1, 2], [2, 2], [0, 0], [1, 0]])
     # The most frequent category of intent 0 is 2, with 8 of 10 clicks; intent 2 has one category only.
-    assert measures.category_purity(routes, clicks, categories) == pytest.approx((8 + 10) / 20)
+    assert intent_metrics.category_purity(routes, clicks, categories) == pytest.approx((8 + 10) / 20)
     # Of intent 0: category 1 has 2.5 clicks, category 2 has 2.5 + 3, "none" has 2.
     shares = np.array([2.5, 5.5, 2]) / 10
-    assert measures.effective_categories(routes, clicks, categories) == pytest.approx(
+    assert intent_metrics.effective_categories(routes, clicks, categories) == pytest.approx(
         (10 * np.exp(-(shares * np.log(shares)).sum()) + 10 * 1) / 20)
     # Without regard to intents: 15 of 20 clicks are on category 1, 8 on 2, 2 on none.
-    assert measures.category_purity(np.zeros(4, int), clicks, categories) == pytest.approx(15 / 20)
+    assert intent_metrics.category_purity(np.zeros(4, int), clicks, categories) == pytest.approx(15 / 20)
 
 
 def test_vectors_and_selection_by_hand():
     routes = np.array([0, 0, 1, 1, 2])  # of items 1..5
     listed, numbers = np.array([[1, 2, 3], [3, 5, 1], [5, 4, 3]]), np.array([0, 1, 2])
-    np.testing.assert_allclose(measures.own_share(listed, routes, numbers), [2 / 3, 1 / 3, 1 / 3])
-    np.testing.assert_allclose(measures.chance_of_own(routes, numbers), [2 / 5, 2 / 5, 1 / 5])
+    np.testing.assert_allclose(intent_metrics.own_share(listed, routes, numbers), [2 / 3, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(intent_metrics.chance_of_own(routes, numbers), [2 / 5, 2 / 5, 1 / 5])
     # Most of 0, 0, 1 are 0; of 1, 2, 0 none is ahead, so the lowest; of 2, 1, 1 most are 1.
-    assert measures.themes(listed, routes).tolist() == [0, 0, 1]
-    assert measures.distinct(np.array([[0, 0, 1], [2, 1, 0], [3, 3, 3]])).tolist() == [2, 3, 1]
+    assert intent_metrics.themes(listed, routes).tolist() == [0, 0, 1]
+    assert intent_metrics.distinct(np.array([[0, 0, 1], [2, 1, 0], [3, 3, 3]])).tolist() == [2, 3, 1]
     selected, wanted = np.array([[0, 1], [2, 0], [1, 2], [1, 0]]), np.array([0, 0, 0, 1])
-    assert (measures.hit_rate(selected[:, :1], wanted), measures.hit_rate(selected, wanted)) == (2 / 4, 3 / 4)
-    assert (measures.constant_hit_rate(wanted, 1), measures.constant_hit_rate(wanted, 2)) == (3 / 4, 1)
+    assert (intent_metrics.hit_rate(selected[:, :1], wanted), intent_metrics.hit_rate(selected, wanted)) == (2 / 4, 3 / 4)
+    assert (intent_metrics.constant_hit_rate(wanted, 1), intent_metrics.constant_hit_rate(wanted, 2)) == (3 / 4, 1)
 
 
 def test_routing_is_the_models(world):
@@ -119,7 +119,7 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
     model, encoder, catalogue, users = world
     items, vectors, weights, numbers = vectors_of(world)
     routing, config = routing_of(model, encoder, catalogue), EvaluateConfig(ks=("1", "3"), filter_seen=True)
-    result = intent_metrics(encoder, routing, items, users, COUNTS, config, 0)
+    result = report_intents(encoder, routing, items, users, COUNTS, config, 0)
     own, themes, selected, hits, repeats = [], [], [], {1: 0, 3: 0}, 0
     for user, target in enumerate(users.target_ids):
         brought = []

@@ -1,4 +1,4 @@
-"""One model at several settings of the dial (see `dial`): metrics by popularity, and the choice among them."""
+"""One model at several settings of the dial (see `models.dial`): metrics by popularity, and the choice among them."""
 import dataclasses
 import re
 from typing import Optional, Sequence
@@ -37,20 +37,20 @@ def curve(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.nda
       users, counts, config, seed, options: of `report.evaluate_vectors`.
       values: α.
     """
-    items, found = dial.with_coordinate(item_vectors, coordinate), {}
+    items, points = dial.with_coordinate(item_vectors, coordinate), {}
     plain = dial.with_coordinate(user_vectors, 0.0)
     popular = most_popular_lists(users, counts, config)
     for value in values:
         metrics = evaluate_vectors(dial.at_popularity(plain, value), items, users, counts, config, seed,
                                    popular_lists=popular, **options)
-        found[value] = {name: number for name, number in metrics.items() if name.partition("@")[0].partition("/")[0]
-                        in (*_LISTS, *_RANKINGS)}
-    return found
+        points[value] = {name: number for name, number in metrics.items()
+                         if name.partition("@")[0].partition("/")[0] in (*_LISTS, *_RANKINGS)}
+    return points
 
 
-def named(found: dict) -> dict:
+def named(points: dict) -> dict:
     """A curve as flat metrics, `hr@10/full/popularity=0.5`."""
-    return {dial.name(name, value): number for value, metrics in found.items() for name, number in metrics.items()}
+    return {dial.name(name, value): number for value, metrics in points.items() for name, number in metrics.items()}
 
 
 def check_settings(settings: DialConfig) -> None:
@@ -94,14 +94,14 @@ def choose(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.nd
     """
     cutoff, candidates = check_metric(settings.popularity_metric)
     config = dataclasses.replace(config, ks=(cutoff,))
-    found = curve(user_vectors, item_vectors, coordinate, users, counts, config, seed, popularities(settings),
-                  candidate_sets=tuple(dict.fromkeys(("full", candidates))), intervals=False)
+    points = curve(user_vectors, item_vectors, coordinate, users, counts, config, seed, popularities(settings),
+                   candidate_sets=tuple(dict.fromkeys(("full", candidates))), intervals=False)
     diversity = f"aggregate_diversity@{config.list_length}/full"
-    pairs = {value: (metrics[settings.popularity_metric], metrics[diversity]) for value, metrics in found.items()}
+    pairs = {value: (metrics[settings.popularity_metric], metrics[diversity]) for value, metrics in points.items()}
     value = dial.choose(pairs, settings.popularity_tolerance)
     if not any(metric for metric, _ in pairs.values()):
-        logging.warning("--popularity_metric=%s is 0 at every popularity on %d validation users: nothing can be chosen by "
-                        "it, and %g is taken; train longer, or give --popularity", settings.popularity_metric,
+        logging.warning("--popularity_metric=%s is 0 at every popularity on %d validation users: nothing can be chosen "
+                        "by it, and %g is taken; train longer, or give --popularity", settings.popularity_metric,
                         users.num_users, value)
     logging.info("popularity %g chosen by %s on %d validation users: %s", value, settings.popularity_metric,
                  users.num_users, ", ".join(f"{at:g}: {metric:.4f} ({distinct} items)"

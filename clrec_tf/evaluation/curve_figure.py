@@ -30,7 +30,7 @@ def curve_table(result: dict, ks: Sequence[str], length: int) -> str:
     diversity, hits, ndcg = _axes_names(result, ks, length)
     k = hits.partition("@")[2].partition("/")[0]
     columns = [name for name in (hits, ndcg, f"hr@{k}/pop100", diversity, f"popularity_index@{length}/full")
-               if any(one.startswith(f"{name}/popularity=") for one in result)]
+               if any(key.startswith(f"{name}/popularity=") for key in result)]
     lines = [("popularity", *dict.fromkeys(columns))]
     for value in dial.values_named(columns[0], result):
         mark = " (chosen)" if result.get("popularity") == value else ""
@@ -117,12 +117,12 @@ def read_points(path: str) -> dict:
 
 def _points(result, diversity, hits, others):
     """name -> (diversity, hit rate) of what stands beside the curve."""
-    found = {title: (result[prefix + diversity], result[prefix + hits])
+    points = {title: (result[prefix + diversity], result[prefix + hits])
              for prefix, title in ((MOST_POPULAR, "most popular"), (UNTRAINED, "untrained"))
              if prefix + diversity in result and prefix + hits in result}
     for name, metrics in others.items():
         if {diversity, hits} - set(metrics):
             raise UserError(f"--curve_points: each system needs {diversity} and {hits}, {name} has "
                             f"{', '.join(metrics) or 'nothing'}")
-        found[name] = metrics[diversity], metrics[hits]
-    return found
+        points[name] = metrics[diversity], metrics[hits]
+    return points

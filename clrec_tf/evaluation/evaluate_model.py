@@ -21,7 +21,7 @@ from clrec_tf.evaluation.findings import WARNINGS
 from clrec_tf.evaluation.findings import warnings_of
 from clrec_tf.evaluation.intent_example import example_of
 from clrec_tf.evaluation.intent_figure import save_intents
-from clrec_tf.evaluation.intent_report import intent_metrics
+from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation.popularity import choose_popularity
 from clrec_tf.evaluation.popularity import counted
@@ -131,7 +131,7 @@ def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
     result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, **options)
     if encoded.model.num_intents > 1:
         result |= {"intents_searched": settings.eval_intents}
-        result |= intent_metrics(encoded.encoder, routing_of(encoded.model, encoded.encoder, data.catalogue),
+        result |= report_intents(encoded.encoder, routing_of(encoded.model, encoded.encoder, data.catalogue),
                                  encoded.items, data.users, counts, settings, seed, **options)
     if settings.auc:
         result |= auc_metrics(heaviest, encoded.items, encoded.model.temperature, data.users, counts, data.log_items,

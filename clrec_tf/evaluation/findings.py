@@ -30,16 +30,16 @@ def warnings_of(result: dict, users: EvaluationSet, config: EvaluateConfig, trai
       trained: gives vectors of the model.
       untrained: of the model with its initial values; called only where most-popular is better than the model.
     """
-    found = []
+    sentences = []
     sample = users.take(constant_lists.sample_rows(users.num_users))
     histories = [tuple(sample.history_ids[start:stop]) for start, stop in zip(
         sample.history_splits, sample.history_splits[1:])]
     same = constant_lists.same_for_everybody(*trained(sample), histories)
     if same:
-        found.append(f"the same list for everybody: {same}. The model has collapsed: {_REMEDY}")
-    found.append(_without_rivals(result, users, config))
-    found.append(_worse_than_nothing(result, users, config, trained, untrained))
-    return [sentence for sentence in found if sentence]
+        sentences.append(f"the same list for everybody: {same}. The model has collapsed: {_REMEDY}")
+    sentences.append(_without_rivals(result, users, config))
+    sentences.append(_worse_than_nothing(result, users, config, trained, untrained))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _without_rivals(result, users, config):
@@ -73,15 +73,15 @@ def _worse_than_nothing(result, users, config, trained, untrained):
     size = max(_LEAST_USERS, _COMPARED_SCORES // result["items"])
     sample = users.take(constant_lists.sample_rows(users.num_users, size))
     hits = [_hits(*vectors(sample), sample, cutoff, config.filter_seen) for vectors in (trained, untrained)]
-    of = {every: np.ones(len(hits[0]), bool), new: ~_repeated(sample)}
-    gain = {name: _sure_gain(hits[0][users] - hits[1][users]) for name, users in of.items()}
+    groups = {every: np.ones(len(hits[0]), bool), new: ~protocols.is_repeated(sample)}
+    gain = {name: _sure_gain(hits[0][users] - hits[1][users]) for name, users in groups.items()}
     worse = [name for name in unpopular if gain[name] < 0 and gain[new] <= 0]
     if not worse:
         return ""
     name = worse[0]
-    mine, initial = (found[of[name]].mean() for found in hits)
+    mine, initial = (of_model[groups[name]].mean() for of_model in hits)
     return (f"{name} = {result[name]:.4f} is less than most-popular's {result[MOST_POPULAR + name]:.4f}, and of "
-            f"{np.count_nonzero(of[name])} users compared also less than that of the model before training "
+            f"{np.count_nonzero(groups[name])} users compared also less than that of the model before training "
             f"({mine:.4f}, {initial:.4f}): training has done harm. {_REMEDY[0].upper()}{_REMEDY[1:]}")
 
 
@@ -91,13 +91,6 @@ def _sure_gain(differences):
         return 0.0
     mean, error = differences.mean(), _SURE * differences.std() / np.sqrt(len(differences))
     return np.sign(mean) * max(0.0, abs(mean) - error)
-
-
-def _repeated(users):
-    rows, items = users.history_pairs(0, users.num_users)
-    repeated = np.zeros(users.num_users, bool)
-    repeated[rows[items == users.next_clicks[rows]]] = True
-    return repeated
 
 
 def _hits(user_vectors, item_vectors, users, cutoff, filter_seen):

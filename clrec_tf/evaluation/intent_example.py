@@ -63,7 +63,7 @@ def example_of(model, encoder, item_vectors: np.ndarray, users: EvaluationSet, c
       item_vectors: [V,d], ready to be compared.
       users: whom to draw from.
       catalogue: of V items.
-      feature_values: see `examples.read_feature_values`; values without a name are shown as numbers.
+      feature_values: see `catalogue.read_feature_values`; values without a name are shown as numbers.
       max_history: T, clicks that the query tower sees.
       config: an `EvaluateConfig`; its seen filter holds for the nearest items as well.
       seed: of the draw.

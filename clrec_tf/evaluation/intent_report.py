@@ -67,7 +67,7 @@ def routing_of(model, encoder, catalogue: Catalogue) -> Routing:
                    catalogue.item_rows[:, feature_columns(features)[features[number].name]], features[number].name)
 
 
-def intent_metrics(encoder, routing: Routing, item_vectors: np.ndarray, users: EvaluationSet, counts: np.ndarray,
+def report_intents(encoder, routing: Routing, item_vectors: np.ndarray, users: EvaluationSet, counts: np.ndarray,
                    config, seed: int, detailed: bool = True) -> dict:
     """The metrics above.
 
@@ -159,7 +159,5 @@ def _hits_of_given(vectors, item_vectors, users, config, interval_seed):
     hits = {f"hr@{k}/full/given_intent": metrics.hit_rate(better, tied, k) for k in sorted(map(int, config.ks))}
     result = {name: float(values.mean()) for name, values in hits.items()}
     if interval_seed is not None:
-        bounds = metrics.bootstrap_interval(np.stack(list(hits.values()), axis=1), interval_seed)
-        for name, low, high in zip(hits, *bounds):
-            result |= {f"{name}/low": float(low), f"{name}/high": float(high)}
+        result |= metrics.named_intervals(hits, interval_seed)
     return result

@@ -1,5 +1,4 @@
-"""Metrics of rankings and of recommended lists: one pure NumPy function per equation, cited by section of the
-project's specification or by paper.
+"""Metrics of rankings and of recommended lists: one pure NumPy function per equation, with the paper it is from.
 
 Ranking metrics start from two counts per target: `better`, the candidates that score strictly higher, and `tied`, those
 that score the same, the target included. Each metric is the expectation over a random order of the ties, so a scorer
@@ -74,8 +73,8 @@ def recall(better, tied, targets, splits, k):
       k: cut-off.
     """
     distinct = distinct_targets(targets, splits).astype(np.float64)
-    found = np.add.reduceat(distinct * hit_rate(better, tied, k), splits[:-1])
-    return found / np.add.reduceat(distinct, splits[:-1])
+    hits = np.add.reduceat(distinct * hit_rate(better, tied, k), splits[:-1])
+    return hits / np.add.reduceat(distinct, splits[:-1])
 
 
 def recall_of_next(better, tied, targets, splits, k, following=5):
@@ -164,6 +163,13 @@ def degree_histogram(recommended, counts):
     """
     # frexp writes count = m·2^e with m in [½, 1): e is the bucket exactly, without a rounded logarithm.
     return np.bincount(np.frexp(np.asarray(counts, np.float64))[1], weights=recommended)
+
+
+def named_intervals(values: dict, seed: int) -> dict:
+    """`bootstrap_interval` of metrics {name: [U]} -> {"name/low": float, "name/high": float}."""
+    bounds = bootstrap_interval(np.stack(list(values.values()), axis=1), seed)
+    return {f"{name}/{end}": float(bound) for name, *ends in zip(values, *bounds)
+            for end, bound in zip(("low", "high"), ends)}
 
 
 def bootstrap_interval(values, seed, resamples=1000, level=0.95):

@@ -31,8 +31,8 @@ class Counted:
 
 
 def counted(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted:
-    """Counts what the model's optimum is divided by: impressions where its queue, or the first stage of ipw, was fed with
-    them, else training clicks.
+    """Counts what the model's optimum is divided by: impressions where its queue, or the first stage of ipw, was fed
+    with them, else training clicks.
 
     Raises:
       UserError: impressions that --data_dir does not hold.
@@ -60,8 +60,8 @@ def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items:
     """
     data_dir, count = config.paths.data_dir, len(catalogue.counts)
     try:
-        users = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest, curve.users_to_choose_on(count),
-                                    config.paths.seed)
+        users = read_evaluation_set(data_dir, "valid", trained.schema, trained.manifest,
+                                    curve.users_to_choose_on(count), config.paths.seed)
     except DataError as error:
         if trained.manifest.records("valid") and "no user to evaluate" not in str(error):
             raise

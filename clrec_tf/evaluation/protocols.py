@@ -166,6 +166,14 @@ def _sampled_counts(scores, negatives, targets):
     return better, np.where(known, 1 + np.count_nonzero(rivals == own, axis=1), 1)
 
 
+def is_repeated(evaluation_set: EvaluationSet) -> np.ndarray:
+    """Whether each user's history holds the next click, bool [U]."""
+    rows, items = evaluation_set.history_pairs(0, evaluation_set.num_users)
+    repeated = np.zeros(evaluation_set.num_users, bool)
+    repeated[rows[items == evaluation_set.next_clicks[rows]]] = True
+    return repeated
+
+
 def top_items(filtered: np.ndarray, length: int) -> np.ndarray:
     """The best items of scores [n,V], int32 [n,length]: best first, equal scores by id, 0 where only -inf is left."""
     places, scores = top_k(filtered, length)

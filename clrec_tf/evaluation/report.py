@@ -9,8 +9,8 @@ them, or that their history holds; `repeated_targets` is the share of the latter
 its lists serves the former: under the seen filter a repeated target stays a candidate while its rivals of the same kind
 are gone. Clicks outside the vocabulary count as new, and a group without users has no figure.
 
-`hr@10/full/popularity=0.5` and the like are those of the dial's curve (see `curve`); `hr@10/full` is at popularity 0, the
-model as trained. `popularity` is the value that validation users chose.
+`hr@10/full/popularity=0.5` and the like are those of the dial's curve (see `curve`); `hr@10/full` is at popularity 0,
+the model as trained. `popularity` is the value that validation users chose.
 
 Of a model with several intents, `--eval_intents` says how many of a user's vectors are searched; `intents/…` and
 `hr@10/full/given_intent` stand in `intent_report`.
@@ -153,17 +153,13 @@ def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
     result = {name: float(values.mean()) for part in (per_user, *groups) for name, values in part.items()}
     result |= {name: float(values.mean()) for name, values in some_users.items() if len(values)}
     for part in () if interval_seed is None else (per_user, *groups):
-        bounds = metrics.bootstrap_interval(np.stack(list(part.values()), axis=1), interval_seed)
-        for name, low, high in zip(part, *bounds):
-            result |= {f"{name}/low": float(low), f"{name}/high": float(high)}
+        result |= metrics.named_intervals(part, interval_seed)
     return result
 
 
 def _groups(evaluation_set):
     """Users [U] by whether the history holds the next click."""
-    rows, items = evaluation_set.history_pairs(0, evaluation_set.num_users)
-    repeated = np.zeros(evaluation_set.num_users, bool)
-    repeated[rows[items == evaluation_set.next_clicks[rows]]] = True
+    repeated = protocols.is_repeated(evaluation_set)
     return dict(new=~repeated, repeated=repeated)
 
 

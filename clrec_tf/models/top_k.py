@@ -1,4 +1,4 @@
-"""The k highest of some scores, exactly: the one place that decides how a ranked list is cut and how ties are broken."""
+"""The k highest of some scores, exactly: the one place that cuts ranked lists and breaks ties."""
 import numpy as np
 import tensorflow as tf
 

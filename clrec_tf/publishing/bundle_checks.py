@@ -1,4 +1,4 @@
-"""Proves a bundle that is written but not yet shown: tower and index are loaded again and compared with the live model."""
+"""Proves a bundle that is written but not yet shown: loads tower and index, and compares them with the live model."""
 import dataclasses
 import os
 
@@ -65,6 +65,6 @@ def _difference(intents, held_out) -> float:
     pairs = zip(*(dataclasses.astuple(part.by_number()) for part in (intents, live)))
     difference = float(np.max([np.abs(mine - theirs).max() for mine, theirs in pairs]))
     if not difference <= PARITY:  # NaN compares false
-        raise DataError(f"loaded and live user vectors of {len(intents.vectors)} users differ by up to {difference}, more "
-                        f"than {PARITY}: the model cannot be exported as it is")
+        raise DataError(f"loaded and live user vectors of {len(intents.vectors)} users differ by up to {difference}, "
+                        f"more than {PARITY}: the model cannot be exported as it is")
     return difference

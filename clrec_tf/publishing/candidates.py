@@ -22,7 +22,7 @@ class Candidates:
       original_ids: [V], int64 or fixed-width str, distinct.
       items: float32 [V,history_width], what the query tower reads of them in histories; g(y) for CLRec, not normalized.
       compared: float32 [V,d], g(y) as φ compares it: l2-normalized for the cosine.
-      coordinate: float32 [V], the dial's, see `dial`.
+      coordinate: float32 [V], the dial's, see `models.dial`.
       titles: [V] str objects, or None.
       item_numbers: int64 [V], the ids 1..V inside the data set.
     """

@@ -38,14 +38,15 @@ def without_deleted(export_dir: str, index: Index, item_ids: np.ndarray, folder:
         return index
     newest = os.path.join(export_dir, str(version))
     if forget:
-        logging.warning("--forget_updates: items deleted from %s come back, and items inserted there are left out", newest)
+        logging.warning("--forget_updates: items deleted from %s come back, and items inserted there are left out",
+                        newest)
         return index
     deleted, ids, exported = _read(newest)
     if deleted.dtype.kind != item_ids.dtype.kind:
         if not len(deleted):
             return index
-        raise DataError(f"{newest} names its {len(deleted)} deleted items by ids of another type than this catalogue's: "
-                        "export with --forget_updates, then delete them again with update_index")
+        raise DataError(f"{newest} names its {len(deleted)} deleted items by ids of another type than this "
+                        "catalogue's: export with --forget_updates, then delete them again with update_index")
     _warn_of_lacking(ids[exported:], np.append(item_ids, deleted), newest)
     if not len(deleted):
         return index
@@ -66,8 +67,8 @@ def _warn_of_lacking(inserted, expected, newest):
     """Says how many of the ids inserted into the newest version are not among those expected in the new one."""
     lacking = np.count_nonzero(~np.isin(inserted, expected))
     if lacking:
-        logging.warning("%d items that were inserted into %s are not in this catalogue: insert them with update_index, by "
-                        "vectors of this model", lacking, newest)
+        logging.warning("%d items that were inserted into %s are not in this catalogue: insert them with "
+                        "update_index, by vectors of this model", lacking, newest)
 
 
 def remember(folder: str, before: str, deleted: np.ndarray, restored: np.ndarray) -> None:

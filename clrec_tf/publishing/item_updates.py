@@ -46,11 +46,11 @@ class Upserts:
 def read_upserts(path: str, bundle: Bundle) -> Upserts:
     """Reads items for a bundle.
 
-    Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (deleted ones too), whose
-    mean vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was deleted.
-    Vectors are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the
-    dial counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an
-    inserted one has none. A vector may also be d + 1 numbers, as `encode_items` gives them; the last is the dial's coordinate then.
+    Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (deleted ones too), whose mean
+    vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was deleted. Vectors
+    are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the dial
+    counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an inserted
+    one has none. A vector may also be d + 1 numbers, as `encode_items` gives them; then the last is the dial's.
 
     Args:
       path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
@@ -134,10 +134,11 @@ class _Reader:
                 raise DataError(f"{where} has {name}, but this bundle was exported before there was a dial: leave them "
                                 "out, or export again")
             if name != dial.source:
-                raise DataError(f"{where} has {name}, but the popularity of this bundle counts {dial.source}: give those")
+                raise DataError(f"{where} has {name}, but the popularity of this bundle counts {dial.source}: give "
+                                "those")
             if last is not None:
-                raise DataError(f"{where} has both {name} and a vector of {self._dimension + 1} numbers, whose last one "
-                                "is the popularity: give one of them")
+                raise DataError(f"{where} has both {name} and a vector of {self._dimension + 1} numbers, whose last "
+                                "one is the popularity: give one of them")
             if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < _MOST_COUNTED:
                 raise DataError(f"{where}: {name} {count!r} must be a number of at least 0")
             last = dial.coordinate(count)
@@ -150,8 +151,8 @@ class _Reader:
             last = dial.coordinate(0)
         least, most = dial.coordinate(0), dial.coordinate(_MOST_COUNTED)
         if not least - _SLACK <= last <= most + _SLACK:
-            raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it is "
-                            f"from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
+            raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it "
+                            f"is from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
         return np.append(vector, last)
 
     def _ids(self, ids, where):

@@ -13,7 +13,7 @@ Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
     retrieve         the same + k [B] int32, exclude [B,E]   ->  ids [B,k], scores [B,k]
     encode_items     ids [N]                                 ->  vectors [N,d+1], known [N]
 
-`popularity` is α of the dial (see `dial`), the last number of a user's vector; an item's is that of its popularity. It
+`popularity` is α of the dial (see `models.dial`), the last number of a user's vector; an item's is that of its popularity. It
 must lie in the range that was exported.
 
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
@@ -172,17 +172,17 @@ class UserTower(tf.Module):
             result["intents"] = padded(tf.gather(numbers, columns, batch_dims=1), -1)
         return result
 
-    def search(self, vectors, used, excluded, found):
+    def search(self, vectors, used, excluded, count):
         """Exact search, which takes B·K·V·4 bytes for the scores.
 
         Args:
           vectors: [B,K,d+1].
           used: bool [B,K], which of them count.
           excluded: int64 [B,E] rows of items left out, −1 for none.
-          found: scalar, results wanted per user, 1..V.
+          count: scalar, results wanted per user, 1..V.
 
         Returns:
-          ([B,found] scores, −inf where no item is left; [B,found] rows of the item matrix; [B,found] which of the K
+          ([B,count] scores, −inf where no item is left; [B,count] rows of the item matrix; [B,count] which of the K
           vectors brought each).
         """
         flat = tf.reshape(vectors, [-1, vectors.shape[2]])
@@ -197,7 +197,7 @@ class UserTower(tf.Module):
         scores = tf.tensor_scatter_nd_update(scores, places, tf.fill([tf.shape(places)[0]], float("-inf")))
         # Part of the graph that is exported, so not `models.top_k`, which gives arrays; the kernel is the same. Equal
         # scores come in the order of rows (which it guarantees), which is that of popularity.
-        scores, rows = tf.math.top_k(scores, found)
+        scores, rows = tf.math.top_k(scores, count)
         return scores, rows, tf.argmax(tf.gather(of_intents, rows, axis=2, batch_dims=1), axis=1)
 
     def encode_items(self, ids):

@@ -57,11 +57,11 @@ class ScannTower(UserTower):
         self.head = tf.Variable(index.head.astype(np.int32), trainable=False, name="head")
         self.head_vectors = tf.Variable(index.head_vectors, trainable=False, name="head_vectors")
 
-    def search(self, vectors, used, excluded, found):
+    def search(self, vectors, used, excluded, count):
         """One search for all intents of all users, see `UserTower`."""
         users, intents = tf.shape(used)[0], tf.shape(used)[1]
         # What is to be left out is fetched too, and more: then enough remain, and the merge by maximum is exact.
-        wanted = tf.minimum(found + tf.shape(excluded)[1], self.items.shape[0])
+        wanted = tf.minimum(count + tf.shape(excluded)[1], self.items.shape[0])
         flat = tf.reshape(vectors, [-1, vectors.shape[2]])
         rows, scores = nearest(scann_ops().searcher_from_module(self.index), flat, wanted, self._parameters)
         rows, scores = with_head(rows, scores, flat, self.head, self.head_vectors)
@@ -69,7 +69,7 @@ class ScannTower(UserTower):
         rows, scores = (tf.reshape(part, [users, intents * each]) for part in (rows, scores))
         columns = tf.repeat(tf.range(intents), each)[None] + tf.zeros_like(rows)
         counts = tf.repeat(used, each, axis=1) & (rows >= 0) & ~among(rows, tf.cast(excluded, tf.int32))
-        return best_of_each(tf.where(counts, scores, float("-inf")), rows, columns, found)
+        return best_of_each(tf.where(counts, scores, float("-inf")), rows, columns, count)
 
 
 def check_place(config: ExportConfig, export_dir: str, version: int, items: int) -> None:
@@ -158,8 +158,8 @@ def measured_recall(folder: str, candidates: Candidates, held_out: HeldOutUsers,
             rows = slice(start + first, start + min(first + step, len(history)))
             scores = (vectors[rows] @ items.T).max(axis=1)
             worst = top_k(scores, k)[1][:, -1]
-            for user, bound, found in zip(scores, worst, ids[first:first + step].tolist()):
-                places = {place_of.get(item.decode() if isinstance(item, bytes) else item, -1) for item in found} - {-1}
+            for user, bound, given in zip(scores, worst, ids[first:first + step].tolist()):
+                places = {place_of.get(item.decode() if isinstance(item, bytes) else item, -1) for item in given} - {-1}
                 hits += np.count_nonzero(as_good_as(user[list(places)], bound))
         start += len(history)
     return hits / (k * start)

@@ -1,4 +1,4 @@
-"""A ScaNN index of TensorFlow operations, for models that search inside their graph; what they compute, as functions."""
+"""A ScaNN index of TensorFlow operations, for models that search inside their graph, and its parts as functions."""
 import numpy as np
 import tensorflow as tf
 
@@ -14,7 +14,8 @@ class OpsIndex:
 
     Args:
       searcher: ScaNN's.
-      parameters: size, leaves, leaves_to_search and reorder, see `index.ScannIndex`.
+      parameters: size, leaves, and the search effort, see `efforts`.
+      head: int64 [M] positions, ascending; head_vectors: float32 [M,d].
     """
 
     def __init__(self, searcher, parameters: dict, head: np.ndarray, head_vectors: np.ndarray):
@@ -34,7 +35,7 @@ class OpsIndex:
         return OpsIndex(self.searcher, facts | effort, self.head, self.head_vectors)
 
     def search(self, vectors: np.ndarray, k: int):
-        """See `index`; k at most V."""
+        """See `Index.search`; k at most V."""
         rows, scores = nearest(self.searcher, tf.constant(vectors), tf.constant(k), self.parameters)
         rows, scores = with_head(rows, scores, tf.constant(vectors), tf.constant(self.head, tf.int32),
                                  tf.constant(self.head_vectors))
@@ -62,7 +63,7 @@ def nearest(searcher, queries, wanted, parameters):
 
 
 def _effort(parameters, wanted):
-    """`efforts.at` inside a graph, for any popularity: (leaves to search, candidates re-scored) for `wanted` results."""
+    """`efforts.at` inside a graph, at any popularity: (leaves to search, candidates re-scored) for `wanted` results."""
     # ScaNN cuts the result to the number re-scored, without a word.
     size, leaves = parameters["size"], parameters["leaves"]
     if "effort" not in parameters:
@@ -108,21 +109,21 @@ def among(rows, excluded):
     return tf.gather(ascending, places, batch_dims=1) == rows
 
 
-def best_of_each(scores, rows, columns, found):
-    """The highest score of each row, then the `found` rows of highest score, among equals the lowest.
+def best_of_each(scores, rows, columns, count):
+    """The highest score of each row, then the `count` rows of highest score, among equals the lowest.
 
     Args:
       scores: [B,M], −inf for entries that do not count.
       rows, columns: int32 [B,M], item (−1 for none) and intent of each.
-      found: scalar, at most M.
+      count: scalar, at most M.
 
     Returns:
-      ([B,found] scores; rows, 0 for none; columns).
+      ([B,count] scores; rows, 0 for none; columns).
     """
     parts = _ordered((scores, rows, columns), by=0, direction="DESCENDING")
     scores, rows, columns = _ordered(parts, by=1, direction="ASCENDING")  # stable: of a row the first is the highest
     again = tf.pad(rows[:, 1:] == rows[:, :-1], [[0, 0], [1, 0]])
-    scores, places = tf.math.top_k(tf.where(again, float("-inf"), scores), found)
+    scores, places = tf.math.top_k(tf.where(again, float("-inf"), scores), count)
     return scores, tf.maximum(tf.gather(rows, places, batch_dims=1), 0), tf.gather(columns, places, batch_dims=1)
 
 

@@ -42,7 +42,8 @@ def recalls_through(bundle: Bundle, held_out: HeldOutUsers, demand: Demand) -> d
             for k in ks:
                 wanted = min(k, len(best))
                 ids = bundle.positions(bundle.id_array(given[k][row].ids))
-                shares[k].append(np.count_nonzero(as_good_as(scores[ids], best[wanted - 1])) / wanted if wanted else 1.0)
+                hits = np.count_nonzero(as_good_as(scores[ids], best[wanted - 1])) if wanted else 0
+                shares[k].append(hits / wanted if wanted else 1.0)
         recalls[f"{popularity:g}"] = {str(k): _gated(shares[k], k, popularity, demand.target_recall) for k in ks}
     return {"recalls_exclude_seen": recalls}
 
@@ -51,18 +52,19 @@ def _gated(shares, k, popularity, target_recall) -> float:
     """The mean; few users are asked, so that only what two standard errors do not explain is refused."""
     recall, error = float(np.mean(shares)), float(np.std(shares) / np.sqrt(len(shares)))
     if recall < target_recall - 2 * error:
-        raise DataError(f"without the items seen recall@{k} is {recall:.4f} ± {error:.4f} at popularity {popularity:g}, "
-                        f"--target_recall={target_recall} is asked: ask for less, or export with --index=exact")
+        raise DataError(f"without the items seen recall@{k} is {recall:.4f} ± {error:.4f} at popularity "
+                        f"{popularity:g}, --target_recall={target_recall} is asked: ask for less, or export with "
+                        "--index=exact")
     return recall
 
 
 def _requests(held_out):
     """Held-out users as `UserRequest`s."""
-    found = []
+    requests = []
     for request in held_out.requests:
         for row, history in enumerate(request["history"].tolist()):
             times = {name: request[name][row].tolist() for name in ("timestamps", "dwell") if name in request}
             if "request_time" in request:
                 times["request_time"] = int(request["request_time"][row])
-            found.append(UserRequest(None, history, **times))
-    return found
+            requests.append(UserRequest(None, history, **times))
+    return requests

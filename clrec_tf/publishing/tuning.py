@@ -26,8 +26,11 @@ _SURE = 2  # standard errors
 
 
 def usual_head(size: int) -> int:
-    """Most popular items of so many that are scored exactly: with 10⁶ items and k = 200, 1,000 were too few at popularity
-    1 (recall .945 where the vectors alone had .972), and 2,000 cost .02 ms."""
+    """Most popular items of so many that are scored exactly.
+
+    With 10⁶ items and k = 200, 1,000 were too few at popularity 1 (recall .945 where the vectors alone had
+    .972), and 2,000 cost .02 ms.
+    """
     return min(size, max(_SMALLEST_HEAD, 2 * round(math.sqrt(size))))
 
 

@@ -91,8 +91,8 @@ def _read_upserts(path, bundle) -> Upserts:
                      upserts.normalized, path)
     if upserts.guessed:
         source = bundle.dial.source
-        logging.warning("%d inserted items of %s have no `%s`: the dial counts none, so they come late at popularity 1; "
-                        "give `%s` where they are known", upserts.guessed, path, source, source)
+        logging.warning("%d inserted items of %s have no `%s`: the dial counts none, so they come late at popularity "
+                        "1; give `%s` where they are known", upserts.guessed, path, source, source)
     return upserts
 
 
@@ -158,5 +158,5 @@ def _warn_of_size(index: UpdatedIndex):
     inserted, updated, deleted = index.changes
     size = index.base.size
     if inserted + updated > _MANY_RECENT or updated + deleted > _MANY_HIDDEN * size:
-        logging.warning("%d inserted or updated and %d deleted items beside %d of the export make searches slower: train "
-                        "and export again", inserted + updated, deleted, size)
+        logging.warning("%d inserted or updated and %d deleted items beside %d of the export make searches slower: "
+                        "train and export again", inserted + updated, deleted, size)

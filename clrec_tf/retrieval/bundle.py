@@ -60,7 +60,7 @@ class Bundle:
     @functools.cached_property
     def dial(self) -> BundleDial:
         """What popularities are offered."""
-        return BundleDial.of(self.manifest)
+        return BundleDial.from_manifest(self.manifest)
 
     @property
     def width(self) -> int:
@@ -135,9 +135,9 @@ class Bundle:
 
     @functools.cached_property
     def counts(self) -> dict[str, int]:
-        """`items` that can be retrieved; of these the inserted ones, which the tower does not know; and the deleted ones.
+        """`items` that can be retrieved; `fresh`, those of them that were inserted; and `withdrawn`, the deleted ones.
 
-        The server's answers name them `fresh` and `withdrawn`, as index.json does.
+        The names are those of the server's answers and of index.json.
         """
         items = int(np.count_nonzero(self.live))
         inserted = int(np.count_nonzero(self.live[self.manifest["tower_items"]:]))

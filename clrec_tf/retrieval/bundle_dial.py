@@ -30,7 +30,7 @@ class BundleDial:
     source: str = "clicks"
 
     @classmethod
-    def of(cls, manifest: dict) -> "BundleDial":
+    def from_manifest(cls, manifest: dict) -> "BundleDial":
         """The dial that a manifest tells of; `DataError` where it is damaged."""
         facts = manifest.get("dial")
         if facts is None:

@@ -1,12 +1,12 @@
-"""How much a ScaNN index searches: leaves of its partition, and candidates re-scored, by number of results and popularity.
+"""How much a ScaNN index searches, by number of results and popularity: leaves of its partition, candidates re-scored.
 
 What is asked for fewer results than an index was tuned for would be answered with fewer candidates, and what is found
 then is worse than what was measured. So the effort is a table over k, found by `tuning`; between its rows it is
 interpolated, up to twice the last k it grows in proportion, and beyond all leaves are searched.
 
 An effort is a part of an index' parameters: {"effort": [[k, leaves_to_search, reorder], …]}, ascending, which holds at
-every popularity; and "effort_at", [[popularity, [[k, …], …]], …], what is enough at single ones. Indexes of before there
-were tables have `leaves_to_search` and `reorder`, candidates per result.
+every popularity; and "effort_at", [[popularity, [[k, …], …]], …], what is enough at single ones. Indexes of before
+there were tables have `leaves_to_search` and `reorder`, candidates per result.
 """
 import math
 from typing import Optional, Sequence

@@ -46,7 +46,7 @@ def recall_at_k(index, item_vectors: np.ndarray, queries: np.ndarray, k: int, li
     """Share of the k best live items that the index finds, mean over queries; of equal scores at rank k any will do.
 
     Args:
-      index: see `index`.
+      index: an `Index`, or what has its `search`.
       item_vectors: float32 [V,d], all it holds; scores are computed from them, not taken from the index.
       queries: float32 [N,d].
       k: 1 to the number of live items.
@@ -60,17 +60,17 @@ def recall_of_each(index, item_vectors, queries, k, live=None, worst=None):
     """[N], `recall_at_k` of each query."""
     live = np.ones(len(item_vectors), bool) if live is None else live
     worst = worst_scores(item_vectors[live], queries, k) if worst is None else worst
-    return _found_share(index.search(queries, k)[0], item_vectors, queries, live, worst)
+    return _share_found(index.search(queries, k)[0], item_vectors, queries, live, worst)
 
 
-def _found_share(found, item_vectors, queries, live, worst):
+def _share_found(near, item_vectors, queries, live, worst):
     """[N], share of positions [N,k] that are live and no worse than the k-th best."""
     hits = np.zeros(len(queries))
-    for row, (query, positions, bound) in enumerate(zip(queries, found, worst)):
+    for row, (query, positions, bound) in enumerate(zip(queries, near, worst)):
         positions = np.unique(positions[positions >= 0])
         positions = positions[live[positions]]
         hits[row] = np.count_nonzero(as_good_as(item_vectors[positions] @ query, bound))
-    return hits / found.shape[1]
+    return hits / near.shape[1]
 
 
 def as_good_as(scores: np.ndarray, bound: float) -> np.ndarray:
@@ -107,8 +107,8 @@ def measured(index, vectors: np.ndarray, queries: np.ndarray, demand: Demand, li
         everything = index.search(users, demand.ks[-1])[0] if index.is_exact else None
         by_k = recalls[f"{popularity:g}"] = {}
         for k in demand.ks:  # an approximate search for fewer searches less, an exact one is the same
-            found = index.search(users, k)[0] if everything is None else everything[:, :k]
-            by_k[str(k)] = float(_found_share(found, vectors, users, live, best[:, k - 1]).mean())
+            near = index.search(users, k)[0] if everything is None else everything[:, :k]
+            by_k[str(k)] = float(_share_found(near, vectors, users, live, best[:, k - 1]).mean())
         milliseconds[f"{popularity:g}"] = _milliseconds(index, users, max(k for k in demand.ks if k <= 100))
     return dict(recalls=recalls, search_ms=milliseconds)
 
@@ -127,11 +127,11 @@ def lowest_recall(recalls: dict) -> tuple[float, str, str]:
     return min((recall, k, popularity) for popularity, by_k in recalls.items() for k, recall in by_k.items())
 
 
-def gated(found: dict, demand: Demand, recall_k: int, what: str, before: Optional[dict] = None) -> dict:
-    """What `measured` found, with the lowest recall@`recall_k` of all popularities as `recall`.
+def gated(measurements: dict, demand: Demand, recall_k: int, what: str, before: Optional[dict] = None) -> dict:
+    """What `measured` gave, with the lowest recall@`recall_k` of all popularities as `recall`.
 
     Args:
-      found: of `measured`.
+      measurements: of `measured`.
       demand: of the same measurement.
       recall_k: at most the largest k of the demand.
       what: named in the error.
@@ -140,14 +140,14 @@ def gated(found: dict, demand: Demand, recall_k: int, what: str, before: Optiona
     Raises:
       DataError: one of the recalls is below the target.
     """
-    recall, k, popularity = lowest_recall(found["recalls"])
+    recall, k, popularity = lowest_recall(measurements["recalls"])
     if recall < demand.target_recall:
         earlier = (before or {}).get(popularity, {}).get(k)
-        raise DataError(f"{what} has recall@{k} = {recall:.4f}" + ("" if earlier is None else f", before {earlier:.4f},")
-                        + f" at popularity {popularity}, --target_recall={demand.target_recall} is asked: ask for less, "
-                        "or export again with --index=exact")
+        was = "" if earlier is None else f", before {earlier:.4f},"
+        raise DataError(f"{what} has recall@{k} = {recall:.4f}{was} at popularity {popularity}, --target_recall="
+                        f"{demand.target_recall} is asked: ask for less, or export again with --index=exact")
     recall_k = min(recall_k, demand.ks[-1])
-    return found | dict(recall=lowest_at(found["recalls"], recall_k), recall_k=recall_k)
+    return measurements | dict(recall=lowest_at(measurements["recalls"], recall_k), recall_k=recall_k)
 
 
 def lowest_at(recalls: dict, k: int) -> float:

@@ -24,7 +24,7 @@ class Retrieved:
       user_id: as in the request.
       ids: original ids, at most k, best first; the most popular items for a history without a known item.
       titles: of these items, or None if the catalogue has none or they are not wanted.
-      scores: ρ·(φ + α·(log p̂ − c)) of each (see `evaluation.dial`), so at popularity 0 the cosine for cosine models; 0 for
+      scores: ρ·(φ + α·(log p̂ − c)) of each (see `models.dial`), so at popularity 0 the cosine for cosine models; 0 for
         a history without a known item.
       unknown: items of the history that the tower does not know, which the result does not depend on.
       fallback: whether no item of the history is known, so that the most popular items came.
@@ -42,8 +42,8 @@ class Retrieved:
 
     def entries(self) -> dict:
         """As a dict for JSON or a table, without what does not apply."""
-        found = dict(vars(self))  # not dataclasses.asdict, which copies every list element by element
-        return {name: value for name, value in found.items()
+        entries = dict(vars(self))  # not dataclasses.asdict, which copies every list element by element
+        return {name: value for name, value in entries.items()
                 if value is not None and (value or name not in ("unknown", "fallback"))}
 
 
@@ -93,28 +93,28 @@ class Retriever:
         """Looks up all ids of all users at once."""
         options = [dataclasses.replace(self.defaults, popularity=request.popularity) for request in requests] if (
             options is None) else options
-        options = [self._complete(one, "a request" if request.user_id is None else f"user {request.user_id!r}")
-                   for one, request in zip(options, requests)]
-        lists = [ids for request, one in zip(requests, options)
-                 for ids in (request.history, one.exclude, one.allow if one.allow is not None else ())]
+        options = [self._complete(asked, "a request" if request.user_id is None else f"user {request.user_id!r}")
+                   for asked, request in zip(options, requests)]
+        lists = [ids for request, asked in zip(requests, options)
+                 for ids in (request.history, asked.exclude, asked.allow if asked.allow is not None else ())]
         ids = self.bundle.id_array(list(itertools.chain.from_iterable(lists)))
         ends = list(itertools.accumulate(map(len, lists), initial=0))
         live, known = self.bundle.both_positions(ids)
         plans = []
-        for row, one in enumerate(options):
+        for row, asked in enumerate(options):
             start, excluded, allowed, end = ends[3 * row:3 * row + 4]
-            banned = live[start if one.exclude_seen else excluded:allowed]
+            banned = live[start if asked.exclude_seen else excluded:allowed]
             banned = np.unique(banned[banned >= 0]) if len(banned) else banned
             kept = None
-            if one.allow is not None:
+            if asked.allow is not None:
                 kept = np.setdiff1d(live[allowed:end], [*banned, -1])
-            plans.append(_Plan(one, known[start:excluded], banned, kept))
+            plans.append(_Plan(asked, known[start:excluded], banned, kept))
         return plans
 
     def retrieve(self, requests, plans: Sequence[_Plan], users: Intents) -> list[Retrieved]:
         """Searches with the vectors of N users, encoded from the same requests and plans."""
-        found = self._search(users, plans)
-        return [self._result(request, plan, users, row, *found[row])
+        merged = self._search(users, plans)
+        return [self._result(request, plan, users, row, *merged[row])
                 for row, (request, plan) in enumerate(zip(requests, plans))]
 
     def _complete(self, options, where="a request"):
@@ -141,7 +141,7 @@ class Retriever:
 
     def _search(self, users, plans):
         """Of each user: merged positions, scores and columns, each [k]."""
-        found = [None] * len(plans)
+        results = [None] * len(plans)
         lists = self._nearest(users, plans)
         # Of equal k and merge at once: a quota depends on k.
         for (k, merge), rows in _groups((plan.options.k, plan.options.merge) for plan in plans):
@@ -153,8 +153,8 @@ class Retriever:
                 else:
                     merged = merge_lib.by_maximum(near, scores, k)
                 for place, row in enumerate(chosen):
-                    found[row] = tuple(part[place] for part in merged)
-        return found
+                    results[row] = tuple(part[place] for part in merged)
+        return results
 
     def _nearest(self, users, plans):
         """Of each user: positions and scores [K,n] of the best items of each intent, without those banned."""

@@ -17,7 +17,7 @@ _HEAD_FILE = "head.npy"
 
 
 class ScannIndex(Index):
-    """A partitioned index with quantized scoring, the best candidates re-scored in float32 (ScaNN), and the head exactly.
+    """ScaNN's partitioned index with quantized scoring; the best candidates are re-scored in float32, the head exactly.
 
     The head are the items of the highest last coordinate, which in a bundle is that of the dial: the most popular. They
     lie far from the centres of the partition, and a query that puts popularity back would miss them there; scored

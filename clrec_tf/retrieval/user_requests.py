@@ -85,7 +85,7 @@ def check_times(timestamps: Optional[list[int]], request_time: Optional[int], dw
         raise DataError(f"{where}: {latest} is no time in seconds: divide times in milliseconds by 1000")
 
 
-def _seconds(value, name, one, unknown, where):
+def _seconds(value, name, noun, unknown, where):
     """The list `name` of seconds, one per click, null become `unknown`; None where it is missing."""
     seconds, length = value.get(name), len(value["history"])
     if seconds is None:
@@ -94,7 +94,7 @@ def _seconds(value, name, one, unknown, where):
         raise DataError(f"{where}: {name} must be a list as long as the history, {length}")
     for second in seconds:
         if second is not None and not _is_int(second):
-            raise DataError(f"{where}: {one} {second!r} must be an integer, in seconds, or null where unknown")
+            raise DataError(f"{where}: {noun} {second!r} must be an integer, in seconds, or null where unknown")
     return [unknown if second is None else second for second in seconds]
 
 
