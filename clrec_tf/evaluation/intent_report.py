@@ -35,7 +35,7 @@ import numpy as np
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.features import feature_columns
-from clrec_tf.evaluation import intent_metrics as measures
+from clrec_tf.evaluation import intent_metrics
 from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
 
@@ -63,7 +63,7 @@ def routing_of(model, encoder, catalogue: Catalogue) -> Routing:
     features, number = model.item_encoder.features, model.item_encoder.category
     logits = encoder.routing_logits(catalogue.item_rows)
     # Routes come from the logits: probabilities near 1 may round to the same number.
-    return Routing(measures.probabilities(logits), logits.argmax(axis=1),
+    return Routing(intent_metrics.probabilities(logits), logits.argmax(axis=1),
                    catalogue.item_rows[:, feature_columns(features)[features[number].name]], features[number].name)
 
 
@@ -92,10 +92,10 @@ def report_intents(encoder, routing: Routing, item_vectors: np.ndarray, users: E
 def _balance(routing, counts):
     num_intents = routing.probabilities.shape[1]
     result = {}
-    for kind, shares in dict(soft=measures.soft_shares(routing.probabilities, counts),
-                             hard=measures.route_shares(routing.routes, counts, num_intents)).items():
+    for kind, shares in dict(soft=intent_metrics.soft_shares(routing.probabilities, counts),
+                             hard=intent_metrics.route_shares(routing.routes, counts, num_intents)).items():
         result |= {f"intents/share_min/{kind}": float(shares.min()), f"intents/share_max/{kind}": float(shares.max()),
-                   f"intents/effective/{kind}": measures.effective_number(shares)}
+                   f"intents/effective/{kind}": intent_metrics.effective_number(shares)}
     return result | {"intents/empty": num_intents - len(np.unique(routing.routes))}
 
 
@@ -103,20 +103,20 @@ def _categories(routing, counts):
     result = {}
     for ending, routes in (("", routing.routes), ("/chance", np.zeros_like(routing.routes))):
         arguments = routes, counts, routing.categories
-        result |= {f"intents/category_purity{ending}": measures.category_purity(*arguments),
-                   f"intents/categories{ending}": measures.effective_categories(*arguments)}
+        result |= {f"intents/category_purity{ending}": intent_metrics.category_purity(*arguments),
+                   f"intents/categories{ending}": intent_metrics.effective_categories(*arguments)}
     return result
 
 
 def _vectors(encoder, routing, item_vectors, users):
     vectors, _, numbers = encoder.user_intents(users, HEAVIEST)
     listed = nearest_items(vectors.reshape(-1, vectors.shape[2]), item_vectors, NEAREST)
-    themes = measures.themes(listed, routing.routes).reshape(numbers.shape)
-    own = measures.own_share(listed, routing.routes, numbers.ravel())
+    themes = intent_metrics.themes(listed, routing.routes).reshape(numbers.shape)
+    own = intent_metrics.own_share(listed, routing.routes, numbers.ravel())
     name, heaviest = f"intents/own_items@{listed.shape[1]}", numbers.shape[1]
     return {name: float(own.mean()),
-            f"{name}/chance": float(measures.chance_of_own(routing.routes, numbers.ravel()).mean()),
-            f"intents/themes@{heaviest}": float(measures.distinct(themes).mean())}
+            f"{name}/chance": float(intent_metrics.chance_of_own(routing.routes, numbers.ravel()).mean()),
+            f"intents/themes@{heaviest}": float(intent_metrics.distinct(themes).mean())}
 
 
 def nearest_items(vectors: np.ndarray, item_vectors: np.ndarray, count: int) -> np.ndarray:
@@ -142,12 +142,12 @@ def _selection(encoder, routing, item_vectors, users, config, interval_seed):
     numbers = np.concatenate(numbers)
     selected = np.bincount(numbers[:, 0]) / len(numbers)
     result = {"intents/share_max/selected": float(selected.max()),
-              "intents/effective/selected": measures.effective_number(selected),
+              "intents/effective/selected": intent_metrics.effective_number(selected),
               "intents/weight": float(np.concatenate(heaviest).mean())}
     for ending, count in (("", 1), (f"@{numbers.shape[1]}", numbers.shape[1])):
         if known.any():
-            result |= {f"intents/hit_rate{ending}": measures.hit_rate(numbers[known, :count], wanted[known]),
-                       f"intents/hit_rate{ending}/constant": measures.constant_hit_rate(wanted[known], count)}
+            result |= {f"intents/hit_rate{ending}": intent_metrics.hit_rate(numbers[known, :count], wanted[known]),
+                       f"intents/hit_rate{ending}/constant": intent_metrics.constant_hit_rate(wanted[known], count)}
     return result | _hits_of_given(np.concatenate(given), item_vectors, users, config, interval_seed)
 
 
