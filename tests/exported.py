@@ -8,12 +8,15 @@ import numpy as np
 
 from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
-from clrec_tf.data.schema import Feature, Schema
+from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.models.build import build_model
-from clrec_tf.retrieval.bundle import Bundle, load_bundle
-from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
+from clrec_tf.publishing.export_bundle import export_bundle
+from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.bundle import load_bundle
 
 ITEMS, BUCKETS, HISTORY, NOW, INTENTS = 60, 2, 4, 1_700_000_000, 6
 KINDS = ("string", "int")  # with times, features and titles, cosine and attention; ids alone, dot product and mean

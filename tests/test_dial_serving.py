@@ -9,19 +9,26 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from clrec_tf import retrieve as retrieve_command
-from clrec_tf import update_index
-from clrec_tf.config import Config, DialConfig, Paths, RetrieveConfig
-from clrec_tf.errors import DataError, UserError
-from clrec_tf.models.dial import Dial
-from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
+from clrec_tf.config import Config
+from clrec_tf.config import DialConfig
 from clrec_tf.config import ExportConfig
+from clrec_tf.config import Paths
+from clrec_tf.config import RetrieveConfig
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.models.dial import Dial
+from clrec_tf.publishing.export_bundle import export_bundle
+from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf import retrieve as retrieve_command
+from clrec_tf import update_index
 from tests import exported
-from tests.test_saved_model import excluded, inputs, live_vectors
+from tests.test_saved_model import excluded
+from tests.test_saved_model import inputs
+from tests.test_saved_model import live_vectors
 
 HISTORIES, ALPHAS = [[3, 14, 15], [9, 2, 6, 5, 35], [58, 59]], [0.0, 0.5, 1.25]
 

@@ -4,14 +4,22 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.lab.benchmarks.clustered_vectors import draw_clustered
-from clrec_tf.models.dial import at_popularity, item_coordinate, with_coordinate
+from clrec_tf.models.dial import at_popularity
+from clrec_tf.models.dial import item_coordinate
+from clrec_tf.models.dial import with_coordinate
+from clrec_tf.publishing import scann_ops_index
+from clrec_tf.publishing.tuning import build_index
+from clrec_tf.publishing.tuning import usual_head
 from clrec_tf.retrieval import efforts
+from clrec_tf.retrieval.recall import best_scores
+from clrec_tf.retrieval.recall import demand_of
+from clrec_tf.retrieval.recall import lowest_recall
+from clrec_tf.retrieval.recall import measured
+from clrec_tf.retrieval.recall import recall_at_k
 from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.saved_index import save_index
-from clrec_tf.retrieval.recall import best_scores, demand_of, lowest_recall, measured, recall_at_k
-from clrec_tf.publishing import scann_ops_index
-from clrec_tf.retrieval.scann_index import ScannIndex, head_of
-from clrec_tf.publishing.tuning import build_index, usual_head
+from clrec_tf.retrieval.scann_index import head_of
+from clrec_tf.retrieval.scann_index import ScannIndex
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 ITEMS, USERS, TARGET = 20_975, 200, 0.95

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import EvaluateConfig
-from clrec_tf.errors import UserError
-from clrec_tf.evaluation import figures, findings, report
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation import figures
+from clrec_tf.evaluation import findings
+from clrec_tf.evaluation import report
 
 NUM_USERS, NUM_ITEMS = 40, 300
 COUNTS = np.arange(NUM_ITEMS, 0, -1)

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.publishing import tuning
 from clrec_tf.publishing.tuning import build_index
 from clrec_tf.retrieval import efforts

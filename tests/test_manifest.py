@@ -5,13 +5,19 @@ import shutil
 
 import pytest
 
+from clrec_tf.config import Config
+from clrec_tf.config import Paths
+from clrec_tf.config import RetrieveConfig
+from clrec_tf.config import ServeConfig
+from clrec_tf.config import UpdateConfig
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.export_folder import checked_export_dir
+from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf import retrieve
 from clrec_tf import serve
 from clrec_tf import update_index
-from clrec_tf.config import Config, Paths, RetrieveConfig, ServeConfig, UpdateConfig
-from clrec_tf.errors import DataError, UserError
-from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.retrieval.export_folder import checked_export_dir, complete_versions
 from tests import exported
 
 COMMANDS = [serve, retrieve, update_index]

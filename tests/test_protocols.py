@@ -4,9 +4,11 @@ import itertools
 import numpy as np
 import pytest
 
-from clrec_tf.errors import DataError, UserError
-from clrec_tf.evaluation import metrics, protocols
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.evaluation import metrics
+from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.sampled_negatives import sample_negatives
 
 

@@ -11,11 +11,13 @@ import polars as pl
 import pytest
 import tensorflow as tf
 
-from clrec_tf import retrieve
-from clrec_tf.config import Config, Paths, RetrieveConfig
+from clrec_tf.config import Config
+from clrec_tf.config import Paths
+from clrec_tf.config import RetrieveConfig
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.user_requests import read_json_lines
+from clrec_tf import retrieve
 from tests import exported
 from tests import forked
 

@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from clrec_tf.models.build import build_model
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.publishing.graph_checks import foreign_ops
-from clrec_tf.publishing.saved_model import MAX_RETRIEVED, UserTower
+from clrec_tf.publishing.saved_model import MAX_RETRIEVED
+from clrec_tf.publishing.saved_model import UserTower
 from clrec_tf.publishing.tower_parts import TowerParts
 from tests import exported
 

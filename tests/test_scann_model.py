@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import ExportConfig
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.publishing.graph_checks import foreign_ops

@@ -1,7 +1,8 @@
 """Options of single users in one batch: equal to a walk through the catalogue for each alone, whatever the index."""
 import dataclasses
 
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest

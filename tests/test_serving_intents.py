@@ -9,16 +9,20 @@ import polars as pl
 import pytest
 import tensorflow as tf
 
-from clrec_tf import retrieve as retrieve_command
-from clrec_tf.config import Config, Paths, RetrieveConfig
+from clrec_tf.config import Config
+from clrec_tf.config import Paths
+from clrec_tf.config import RetrieveConfig
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
-from clrec_tf.retrieval.user_requests import UserRequest, parse_request
+from clrec_tf.retrieval.user_requests import parse_request
+from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf import retrieve as retrieve_command
 from tests import exported
-from tests.test_merge import loop_quota, padded
+from tests.test_merge import loop_quota
+from tests.test_merge import padded
 
 INTENTS, NOW = exported.INTENTS, exported.NOW
 HISTORIES = [[3, 14, 15], [9, 2, 6, 5, 35], [58, 59], [7]]

@@ -5,7 +5,12 @@ import pathlib
 import re
 import types
 
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, text_format, wrappers_pb2
+from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pool
+from google.protobuf import json_format
+from google.protobuf import message_factory
+from google.protobuf import text_format
+from google.protobuf import wrappers_pb2
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,7 +18,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.publishing import tf_serving
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.bundle_files import WARMUP_FILE

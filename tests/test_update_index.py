@@ -11,16 +11,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clrec_tf import retrieve
-from clrec_tf.system import json_files
-from clrec_tf import update_index
-from clrec_tf.config import Config, ExportConfig, Paths, RetrieveConfig, UpdateConfig
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.config import Config
+from clrec_tf.config import ExportConfig
+from clrec_tf.config import Paths
+from clrec_tf.config import RetrieveConfig
+from clrec_tf.config import UpdateConfig
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.publishing.item_updates import read_deletions
 from clrec_tf.publishing.item_updates import read_upserts
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.updated_index import UpdatedIndex
+from clrec_tf import retrieve
+from clrec_tf.system import json_files
+from clrec_tf import update_index
 from tests import exported
 from tests import forked
 

@@ -1,7 +1,9 @@
 """Updated indexes against brute force over the live items, through any sequence of updates."""
 import os
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 

@@ -10,23 +10,30 @@ import pytest
 from clrec_tf.config import ExportConfig
 from clrec_tf.errors import DataError
 from clrec_tf.models.dial import Dial
+from clrec_tf.publishing.export_bundle import export_bundle
+from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.export_folder import complete_versions
+from clrec_tf.retrieval.export_folder import is_number
+from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf import retrieve
 from clrec_tf import serve
 from clrec_tf.server.app import version_states
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.refusals import Refusals
 from clrec_tf.server import trial
-from clrec_tf.system import json_files
-from clrec_tf.server.version_folder import Seen, seen
-from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.server.version_folder import Seen
+from clrec_tf.server.version_folder import seen
 from clrec_tf.server.versions import Versions
 from clrec_tf.server.without_paths import without_paths
-from clrec_tf.retrieval.export_folder import complete_versions, is_number
-from clrec_tf.publishing.export_bundle import TrainingFacts, export_bundle
-from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.system import json_files
 from tests import exported
 from tests.service_process import wait_for
-from tests.test_versions import engine_of, publish, rewritten, started, unfrozen
+from tests.test_versions import engine_of
+from tests.test_versions import publish
+from tests.test_versions import rewritten
+from tests.test_versions import started
+from tests.test_versions import unfrozen
 from tests.test_versions import models  # pylint: disable=unused-import  # noqa: F401
 
 

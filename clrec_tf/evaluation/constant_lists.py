@@ -2,7 +2,8 @@
 
 Letters: U users, K vectors of each that are searched, V items, d width.
 """
-from typing import Hashable, Sequence
+from typing import Hashable
+from typing import Sequence
 
 import numpy as np
 

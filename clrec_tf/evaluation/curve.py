@@ -1,7 +1,8 @@
 """One model at several settings of the dial (see `models.dial`): metrics by popularity, and the choice among them."""
 import dataclasses
 import re
-from typing import Optional, Sequence
+from typing import Optional
+from typing import Sequence
 
 from absl import logging
 import numpy as np

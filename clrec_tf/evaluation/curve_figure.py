@@ -2,7 +2,8 @@
 import math
 import os
 from types import MappingProxyType
-from typing import Mapping, Sequence
+from typing import Mapping
+from typing import Sequence
 
 from matplotlib.figure import Figure
 

@@ -1,6 +1,7 @@
 """One user's clicks and intent vectors, named and routed, to be looked at (paper, Figure 5)."""
 import dataclasses
-from typing import Optional, Sequence
+from typing import Optional
+from typing import Sequence
 
 import numpy as np
 

@@ -14,7 +14,9 @@ same matrix, never computed a second time: two roundings of one score would brea
 """
 import dataclasses
 import functools
-from typing import Callable, Mapping, Optional
+from typing import Callable
+from typing import Mapping
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf

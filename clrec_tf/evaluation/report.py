@@ -16,7 +16,8 @@ Of a model with several intents, `--eval_intents` says how many of a user's vect
 `hr@10/full/given_intent` stand in `intent_report`.
 """
 import os
-from typing import Optional, Sequence
+from typing import Optional
+from typing import Sequence
 
 from absl import logging
 import numpy as np

@@ -1,6 +1,7 @@
 """Items to insert, update and delete, from files, checked value by value."""
 import dataclasses
-from typing import Iterator, Optional
+from typing import Iterator
+from typing import Optional
 
 import numpy as np
 import polars as pl

@@ -1,7 +1,8 @@
 """One process at a time publishes in a folder of versions, and only what was made from what is still the newest."""
 import contextlib
 import os
-from typing import Callable, Iterator
+from typing import Callable
+from typing import Iterator
 
 from absl import logging
 

@@ -3,7 +3,9 @@ import contextlib
 import json
 import os
 import tempfile
-from typing import Iterable, Iterator, Sequence
+from typing import Iterable
+from typing import Iterator
+from typing import Sequence
 
 import numpy as np
 import polars as pl

@@ -16,7 +16,9 @@ import dataclasses
 import functools
 import json
 import os
-from typing import Any, Optional, Sequence
+from typing import Any
+from typing import Optional
+from typing import Sequence
 
 import numpy as np
 import tensorflow as tf

@@ -9,7 +9,8 @@ every popularity; and "effort_at", [[popularity, [[k, …], …]], …], what is
 there were tables have `leaves_to_search` and `reorder`, candidates per result.
 """
 import math
-from typing import Optional, Sequence
+from typing import Optional
+from typing import Sequence
 
 SMALLEST = 50  # results that candidates are re-scored for, however few are asked for
 BEYOND = 32  # candidates per result far beyond the table

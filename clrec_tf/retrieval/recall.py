@@ -2,7 +2,8 @@
 coordinate."""
 import dataclasses
 import time
-from typing import Optional, Sequence
+from typing import Optional
+from typing import Sequence
 
 import numpy as np
 

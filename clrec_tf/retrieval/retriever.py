@@ -1,7 +1,9 @@
 """From users to their items, by the tower and the index of a bundle: one search per intent, then one list."""
 import dataclasses
 import itertools
-from typing import Optional, Sequence, Union
+from typing import Optional
+from typing import Sequence
+from typing import Union
 
 import numpy as np
 

@@ -1,6 +1,7 @@
 """What a search for one user is to bring, beside who the user is."""
 import dataclasses
-from typing import Optional, Sequence
+from typing import Optional
+from typing import Sequence
 
 
 @dataclasses.dataclass(frozen=True)

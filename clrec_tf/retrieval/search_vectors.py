@@ -1,6 +1,7 @@
 """The vectors that users are searched with: of one or several intents, with their weights."""
 import dataclasses
-from typing import Sequence, Union
+from typing import Sequence
+from typing import Union
 
 import numpy as np
 import tensorflow as tf

@@ -2,7 +2,11 @@
 import dataclasses
 import json
 import math
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import Any
+from typing import Iterable
+from typing import Iterator
+from typing import Optional
+from typing import Union
 
 import polars as pl
 
