@@ -75,12 +75,12 @@ def test_no_item_comes_twice_and_scores_fall(world):
 def test_an_updated_index_holds_it_too(world):
     index, items, users = world
     rng = np.random.default_rng(3)
-    fresh = items[rng.choice(ITEMS, 50)]
+    inserted = items[rng.choice(ITEMS, 50)]
     gone = np.zeros(ITEMS, bool)
     gone[rng.choice(ITEMS, ITEMS // 50, replace=False)] = True
-    updated = UpdatedIndex(index, fresh, np.arange(ITEMS, ITEMS + 50), gone)
+    updated = UpdatedIndex(index, inserted, np.arange(ITEMS, ITEMS + 50), gone)
     demand = demand_of(int(updated.live.sum()), (), ALPHAS, TARGET)
-    found = measured(updated, np.concatenate([items, fresh]), users, demand, updated.live)
+    found = measured(updated, np.concatenate([items, inserted]), users, demand, updated.live)
     assert lowest_recall(found["recalls"])[0] >= TARGET - 0.03
     assert set(found["recalls"]) == {"-0.25", "0", "0.5", "1", "1.25"}
     assert list(found["recalls"]["1"]) == ["1", "10", "50", "100", "200"] and found["search_ms"]["1"] > 0

@@ -50,11 +50,11 @@ class Catalogue:
     def __init__(self, vectors):
         self.vectors, self.live = [np.array(row) for row in vectors], [True] * len(vectors)
 
-    def update(self, index, moved, fresh, withdrawn):
+    def update(self, index, updated, inserted, deleted):
         """Applies an update here, and returns the updated index."""
-        positions = [*moved, *range(len(self.vectors), len(self.vectors) + fresh)]
+        positions = [*updated, *range(len(self.vectors), len(self.vectors) + inserted)]
         vectors = RNG.integers(-3, 4, (len(positions), WIDTH)).astype(np.float32)
-        gone = np.isin(np.arange(len(self.vectors)), withdrawn)
+        gone = np.isin(np.arange(len(self.vectors)), deleted)
         for place, vector in zip(positions, vectors):
             if place == len(self.vectors):
                 self.vectors.append(None), self.live.append(True)
@@ -74,8 +74,8 @@ places = st.sets(st.integers(0, ITEMS - 1), max_size=ITEMS)
 @given(st.lists(st.tuples(places, st.integers(0, 4), places), min_size=1, max_size=4))
 def test_any_sequence_of_updates_equals_brute_force(updates):
     index, truth = ExactIndex(BASE), Catalogue(BASE)
-    for moved, fresh, withdrawn in updates:
-        index = truth.update(index, sorted(moved), fresh, sorted(withdrawn))
+    for updated, inserted, deleted in updates:
+        index = truth.update(index, sorted(updated), inserted, sorted(deleted))
     truth.check(index)
     assert isinstance(index.base, ExactIndex) and index.is_exact  # updates do not pile up
 
@@ -85,20 +85,20 @@ def scann(vectors):
     return ScannIndex.build(vectors, 4, spherical=True).tuned(efforts.uniform(4, len(vectors)))
 
 
-def test_over_scann_nothing_withdrawn_comes_and_nothing_is_short():
+def test_over_scann_nothing_deleted_comes_and_nothing_is_short():
     rng = np.random.default_rng(0)
     unit = lambda *shape: (lambda rows: rows / np.linalg.norm(rows, axis=1, keepdims=True))(
         rng.standard_normal(shape).astype(np.float32))
     vectors, users = unit(600, 8), unit(40, 8)
-    withdrawn = np.zeros(600, bool)
+    deleted = np.zeros(600, bool)
     # The nearest items of each user: where most is hidden, margins by the mean share do not suffice.
-    withdrawn[np.argsort(-(users[:5] @ vectors.T), axis=1)[:, :60]] = True
-    moved, fresh = rng.permutation(600)[:50], np.arange(600, 640)
-    positions, added = np.concatenate([moved, fresh]), unit(90, 8)
-    index = UpdatedIndex(scann(vectors), added, positions, withdrawn)
+    deleted[np.argsort(-(users[:5] @ vectors.T), axis=1)[:, :60]] = True
+    updated, inserted = rng.permutation(600)[:50], np.arange(600, 640)
+    positions, added = np.concatenate([updated, inserted]), unit(90, 8)
+    index = UpdatedIndex(scann(vectors), added, positions, deleted)
     truth = np.concatenate([vectors, np.zeros((40, 8), np.float32)])
     truth[positions] = added
-    live = np.append(~withdrawn, np.ones(40, bool))
+    live = np.append(~deleted, np.ones(40, bool))
     assert not index.is_exact and index.kind == "updated"
     for k in (1, 10, 50, live.sum(), 640):
         near, scores = index.search(users, k)
@@ -120,16 +120,16 @@ def test_margins_grow_until_nobody_is_short():
             return super().search(vectors, k)
 
     vectors = np.stack([np.arange(1000, 0, -1), np.arange(1000)], axis=1).astype(np.float32)
-    withdrawn = np.arange(1000) < 300  # the best of the first user, the worst of the second
-    index = UpdatedIndex(Counting(vectors), vectors[:0], [], withdrawn)
+    deleted = np.arange(1000) < 300  # the best of the first user, the worst of the second
+    index = UpdatedIndex(Counting(vectors), vectors[:0], [], deleted)
     near, _ = index.search(np.eye(2, dtype=np.float32), 10)
     assert near.tolist() == [list(range(300, 310)), list(range(999, 989, -1))]
     # 10 + 2·3 + 8 at first; then margins of 56 and 224, and what is always enough, for the user who is short.
     assert asked == [(2, 24), (1, 66), (1, 234), (1, 310)]
 
 
-def test_a_filter_that_lets_withdrawn_items_through_is_noticed(monkeypatch):
-    """The oracle above can fail: without the mask the withdrawn best item comes."""
+def test_a_filter_that_lets_deleted_items_through_is_noticed(monkeypatch):
+    """The oracle above can fail: without the mask the deleted best item comes."""
     index, truth = ExactIndex(BASE), Catalogue(BASE)
     best = int(np.argmax(BASE @ USERS[0]))
     index = truth.update(index, [], 0, [best])
@@ -140,7 +140,7 @@ def test_a_filter_that_lets_withdrawn_items_through_is_noticed(monkeypatch):
     assert recall_at_k(index, BASE, USERS[:1], 5, np.arange(ITEMS) != best) == pytest.approx(0.8)
 
 
-def test_a_withdrawn_item_comes_back_and_a_moved_one_keeps_its_position():
+def test_a_deleted_item_comes_back_and_an_updated_one_keeps_its_position():
     index, truth = ExactIndex(BASE), Catalogue(BASE)
     index = truth.update(index, [], 2, [3, 5])
     assert index.search(np.zeros((1, WIDTH), np.float32), 5)[0].tolist() == [[0, 1, 2, 4, 6]]
@@ -173,10 +173,10 @@ def test_a_saved_update_is_read_back(kind, tmp_path):
         assert np.shares_memory(base.vectors, base.vectors)  # the index's own memory, not a copy each time
 
 
-@pytest.mark.parametrize("vectors, positions, withdrawn, words", [
+@pytest.mark.parametrize("vectors, positions, deleted, words", [
     (BASE[:2], [1, 1], ITEMS, "distinct"), (BASE[:2], [1, ITEMS + 1], ITEMS, "follow the last, 23"),
     (BASE[:2], [-1, 3], ITEMS, "distinct"), (BASE[:2], [1], ITEMS, "of 1 positions"),
     (BASE[:1, :2], [1], ITEMS, "the base has"), (BASE[:1], [1], ITEMS - 1, "23 entries, not 24 to 24")])
-def test_what_does_not_fit_together_is_refused(vectors, positions, withdrawn, words):
+def test_what_does_not_fit_together_is_refused(vectors, positions, deleted, words):
     with pytest.raises(ValueError, match=words):
-        updated_lib.UpdatedIndex(ExactIndex(BASE), vectors, positions, np.zeros(withdrawn, bool))
+        updated_lib.UpdatedIndex(ExactIndex(BASE), vectors, positions, np.zeros(deleted, bool))
