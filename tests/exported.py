@@ -8,10 +8,10 @@ import numpy as np
 
 from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
-from clrec_tf.data.schema import Feature
-from clrec_tf.data.schema import Schema
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.schema import Feature
+from clrec_tf.data.schema import Schema
 from clrec_tf.models.build import build_model
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts

@@ -14,7 +14,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.candidates import encode_candidates
-from clrec_tf.publishing import export_bundle
+from clrec_tf.publishing import bundle_checks
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.system import json_files
@@ -175,11 +175,11 @@ def test_an_export_that_fails_its_checks_leaves_nothing(tmp_path, monkeypatch):
     strangers = dataclasses.replace(world.users, history_ids=np.full_like(world.users.history_ids, exported.ITEMS + 1))
     with pytest.raises(DataError, match="no held-out user"):
         dataclasses.replace(world, users=strangers).export(tmp_path)
-    monkeypatch.setattr(export_bundle, "PARITY", -1.0)
+    monkeypatch.setattr(bundle_checks, "PARITY", -1.0)
     with pytest.raises(DataError, match="loaded and live user vectors of .* differ"):
         world.export(tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(export_bundle, "measured", lambda *_: {"recalls": {"0": {"1": 1.0, "5": 1.0}, "1": {"1": .9, "5": .5}}})
+    monkeypatch.setattr(bundle_checks, "measured", lambda *_: {"recalls": {"0": {"1": 1.0, "5": 1.0}, "1": {"1": .9, "5": .5}}})
     with pytest.raises(DataError, match=r"recall@5 = 0.5000 at popularity 1, --target_recall=0.9 is asked"):
         world.export(tmp_path, target_recall=0.9)
     assert os.listdir(tmp_path) == []
@@ -199,9 +199,9 @@ def test_vectors_that_are_not_finite_are_refused():
 
 KILLED = """
 import os, signal, sys
-from clrec_tf.retrieval import manifest
+from clrec_tf.publishing import export_bundle
 from tests import exported
-manifest.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
+export_bundle.write_manifest = lambda folder, facts: os.kill(os.getpid(), signal.SIGKILL)
 exported.world("int").export(sys.argv[1])
 """
 

@@ -11,12 +11,12 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.exposures import read_exposures
-from clrec_tf.data.item_rows import read_items
 from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.data.item_rows import read_items
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.objectives import build
 from clrec_tf.objectives.base import ObjectiveInputs
+from clrec_tf.objectives import build
 from clrec_tf.objectives import propensity_fit
 from clrec_tf.objectives import propensity_models as models
 from tests.naive_queue import make_batch
