@@ -23,8 +23,8 @@ from clrec_tf.lab.benchmarks.drawn_feed import DrawnFeed
 from clrec_tf.lab.benchmarks import measured_cluster
 from clrec_tf.lab.benchmarks import traffic
 from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.training.cluster import own_network
@@ -36,7 +36,7 @@ SMALL = Config(train=TrainConfig(batch_size=32, steps_per_call=2),
 
 @pytest.mark.parametrize("draw", ["uniform", "zipf"])
 def test_drawn_batches_are_those_of_the_workload(draw):
-    items = Items(1000, features=True, draw=draw)
+    items = GeneratedItems(1000, features=True, draw=draw)
     feed = DrawnFeed(items, SMALL)
     batch_of, steps = tf.function(lambda work: feed.open(work)[0](1))(tf.constant([4, 2], tf.int64)), 2
     batches = [{name: value.numpy() for name, value in feed.batch(step).items()} for step in range(40)]
@@ -62,7 +62,7 @@ def test_steps_are_handed_out_once_and_up_to_the_limit():
 
 @pytest.mark.parametrize("user_encoder", ["mean", "multi_att"])
 def test_the_loss_of_histories_reads_no_target(user_encoder):
-    items = Items(50, features=True)
+    items = GeneratedItems(50, features=True)
     config = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, user_encoder=user_encoder,
                                                                    attention_heads=2))
     feed = DrawnFeed(items, config)
@@ -79,7 +79,7 @@ def test_the_loss_of_histories_reads_no_target(user_encoder):
 
 def test_what_has_to_move_by_hand():
     """12 clicks and 4 targets, all distinct: 16 numbers of 4 bytes each, and 8 for the row's own number, both ways."""
-    items, featured = Items(50, draw="distinct"), Items(50, features=True, draw="distinct")
+    items, featured = GeneratedItems(50, draw="distinct"), GeneratedItems(50, features=True, draw="distinct")
     config = dataclasses.replace(SMALL, train=dataclasses.replace(SMALL.train, batch_size=4))
     model = Trainer(featured, config).model
     counted = {kind: traffic.row_bytes(Trainer(items, config).model, items, config, kind)

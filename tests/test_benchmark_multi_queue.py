@@ -14,16 +14,16 @@ from clrec_tf.lab.benchmarks import denominators
 from clrec_tf.lab.benchmarks import intent_steps
 from clrec_tf.lab.benchmarks import multi_clrec_speed
 from clrec_tf.lab.benchmarks.workload import draw_batches
-from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from tests.test_benchmarks import SMALL
 
-ITEMS = Items(1000, features=True)
+ITEMS = GeneratedItems(1000, features=True)
 RATIOS = {"loss_vs_bare_matmul_H2", "loss_vs_bare_matmul_H3", "multi_vs_single_step_time_H2",
           "grouped_vs_brute_force_time_H2", "grouped_vs_brute_force_memory_H2"}
 
 
 def test_all_paths_are_of_one_loss():
-    inputs = denominators.Inputs(denominators.Case(5, 3, 4, 8, .07, denominators.UNEVEN), 7)
+    inputs = denominators.Inputs(denominators.LossSizes(5, 3, 4, 8, .07, denominators.UNEVEN), 7)
     grouped, brute = inputs.grouped()(), inputs.brute_force()()
     np.testing.assert_allclose([float(part) for part in grouped], [float(part) for part in brute], rtol=1e-4)
     # The cached loss is the same; of its gradients only the main candidates' is there, the first four being live.
@@ -40,14 +40,14 @@ def test_all_paths_are_of_one_loss():
 
 
 def test_bare_products_are_the_three_of_the_loss():
-    inputs = denominators.Inputs(denominators.Case(5, 3, 4, 8, .07), 7)
+    inputs = denominators.Inputs(denominators.LossSizes(5, 3, 4, 8, .07), 7)
     graph = inputs.products(8, 4).get_concrete_function().graph
     shapes = [node.outputs[0].shape.as_list() for node in graph.get_operations() if node.type == "MatMul"]
     assert shapes == [[15, 8], [15, 8], [4, 8]]  # logits of 8 candidates; by vectors; by the 4 with gradient
 
 
 def test_both_models_share_the_item_encoder():
-    steps = intent_steps.Steps(SMALL, ITEMS, 3, kinds=("raw",))
+    steps = intent_steps.ComparedSteps(SMALL, ITEMS, 3, kinds=("raw",))
     single, multi = steps.models["single"], steps.models["multi"]
     batch = {name: tf.constant(values[0]) for name, values in draw_batches(ITEMS, SMALL, 1).items()}
     np.testing.assert_allclose(single.encode(batch).positives, multi.encode(batch).positives, atol=1e-6)
@@ -60,7 +60,7 @@ def test_both_models_share_the_item_encoder():
 
 
 def test_queues_are_full_and_both_learn():
-    steps = intent_steps.Steps(SMALL, ITEMS, 2)
+    steps = intent_steps.ComparedSteps(SMALL, ITEMS, 2)
     batches = draw_batches(ITEMS, SMALL, intent_steps.STEPS)
     for side, objective in steps.objectives.items():
         call = steps.call(*side, batches)

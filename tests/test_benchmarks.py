@@ -21,7 +21,7 @@ from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks import training_memory
 from clrec_tf.lab.benchmarks.workload import draw_batches
 from clrec_tf.lab.benchmarks.workload import FEATURE_ROWS
-from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab import children
@@ -55,7 +55,7 @@ def test_distinct_ids_of_each_variant():
     """Two rows, one click each, three steps that come round; a queue of three entries."""
     history, target = [[5, 5], [6, 1], [7, 8]], [[1, 2], [3, 3], [4, 1]]
     batches = dict(history=np.array(history).reshape(3, 2, 1, 1), target=np.array(target).reshape(3, 2, 1))
-    cached, raw, sampled = (counts.distinct_ids(Items(9), batches, kind, 3)
+    cached, raw, sampled = (counts.distinct_ids(GeneratedItems(9), batches, kind, 3)
                             for kind in ("cached", "raw", SAMPLED_SOFTMAX))
     assert [step["encoded"].tolist() for step in cached] == [[1, 2, 5], [1, 3, 6], [1, 4, 7, 8]]
     # After step 0 the queue holds step 2's last target and both of step 0; and so on.
@@ -64,8 +64,8 @@ def test_distinct_ids_of_each_variant():
     for steps in (cached, raw):
         for step, targets, clicks in zip(steps, target, history):
             assert step["encoded"][step["places"]].tolist() == targets + clicks
-    assert counts.encoded_items(Items(9), batches, "raw", 3) == 4.0
-    assert counts.encoded_items(Items(9), batches, "cached", 3) == 10 / 3
+    assert counts.encoded_items(GeneratedItems(9), batches, "raw", 3) == 4.0
+    assert counts.encoded_items(GeneratedItems(9), batches, "cached", 3) == 10 / 3
     for step, targets, clicks in zip(sampled, target, history):
         assert set(step["encoded"]) == {*targets, *clicks, *step["queued"]} and 1 <= len(step["queued"]) <= 3
         assert set(step["candidates"]) == {*targets, *step["queued"]} and set(step["clicked"]) == set(clicks)
@@ -94,7 +94,7 @@ def test_products_of_a_step_by_hand():
 
 
 def test_bare_operations_touch_what_they_list():
-    items, tables = Items(50, features=True), {}
+    items, tables = GeneratedItems(50, features=True), {}
     batches = draw_batches(items, SMALL, 3)
     bare = counts.bare_step(items, Trainer(items, SMALL), "cached", batches, tables)
     listed = bare.listed()
@@ -115,7 +115,7 @@ def test_bare_operations_touch_what_they_list():
 @pytest.mark.parametrize("optimizer,tables", [("lazy_adam", 3), ("adagrad", 2)])
 @pytest.mark.parametrize("user_encoder,operation", [("mean", "sum"), ("multi_att", "hand out")])
 def test_bare_operations_are_those_of_the_settings(optimizer, tables, user_encoder, operation):
-    items = Items(2000, content=True)
+    items = GeneratedItems(2000, content=True)
     settings = dataclasses.replace(
         SMALL, model=dataclasses.replace(SMALL.model, user_encoder=user_encoder),
         train=dataclasses.replace(SMALL.train, optimizer=optimizer))
@@ -150,7 +150,7 @@ def test_a_child_that_is_killed_is_named():
 
 @pytest.mark.parametrize("draw", ["uniform", "zipf", "distinct"])
 def test_drawn_batches(draw):
-    items = Items(1000, features=True, draw=draw)
+    items = GeneratedItems(1000, features=True, draw=draw)
     config = Config(train=TrainConfig(batch_size=32)).but(max_history=3)
     batches = draw_batches(items, config, 5)
     assert batches["history"].shape == (5, 32, 3, 7) and batches["target"].shape == (5, 32, 7)

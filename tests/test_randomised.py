@@ -169,8 +169,8 @@ def test_reciprocal_rank_of_held_out_clicks_leaves_the_history_out():
         def vectors(self):
             return np.array([[1., 0.]]), np.array([[9., 0], [1, 0], [-.5, 0], [.9, 0], [-.5, 1]])
 
-    kept = rating_training.Clicks(np.array([0, 0]), np.array([1, 3]))
-    held = rating_training.Clicks(np.array([0]), np.array([2]))
+    kept = rating_training.SelectedClicks(np.array([0, 0]), np.array([1, 3]))
+    held = rating_training.SelectedClicks(np.array([0]), np.array([2]))
     # Left are items 2 and 4, which tie: (1 + 1/2)/2.
     assert rating_training.mean_reciprocal_rank(Trained(), kept, held) == pytest.approx(0.75)
 

@@ -27,17 +27,17 @@ def in_child(function: Callable, config: Config, *arguments):
                             "about 12 GB), --embedding_dim or --events") from error
 
 
-def peak_memory_bytes() -> int:
-    """The largest resident size this process has had.
+def peak_memory_bytes(process: int | str = "self") -> int:
+    """The largest resident size that a process, by its number, has had.
 
     Not what the kernel reports of a child to its parent, which on Linux is never less than the parent's own.
     """
-    return _status_bytes("VmHWM")
+    return _status_bytes(process, "VmHWM")
 
 
-def resident_memory_bytes() -> int:
-    """The resident size of this process now."""
-    return _status_bytes("VmRSS")
+def resident_memory_bytes(process: int | str = "self") -> int:
+    """The resident size of a process now."""
+    return _status_bytes(process, "VmRSS")
 
 
 def cpu_seconds() -> float:
@@ -51,8 +51,8 @@ def quiet_about_functions():
     tf.get_logger().setLevel("ERROR")
 
 
-def _status_bytes(field):
-    with open("/proc/self/status", encoding="ascii") as file:
+def _status_bytes(process, field):
+    with open(f"/proc/{process}/status", encoding="ascii") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))
 
 

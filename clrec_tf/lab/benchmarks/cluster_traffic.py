@@ -16,8 +16,8 @@ from clrec_tf.lab.benchmarks import queue_steps
 from clrec_tf.lab.benchmarks import server_memory
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks import traffic
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 
 SIDES = {"clrec": "cached", "sampled_softmax": SAMPLED_SOFTMAX}
@@ -73,7 +73,7 @@ def encoder_cases(config: Config, encoder: str, length: int) -> list[dict]:
     rounds = min(config.benchmark.rounds, TRAFFIC_ROUNDS)
     with MeasuredCluster(config, 1, SERVERS) as cluster:
         for draw in DRAWS:
-            items = Items(config.benchmark.benchmark_items, features=features, draw=draw)
+            items = GeneratedItems(config.benchmark.benchmark_items, features=features, draw=draw)
             kinds = cluster.call(traffic.compare, config, items, KINDS, rounds)
             case = dict(name=f"{encoder}_T{length}{'' if draw == 'uniform' else f'_{draw}'}", encoder=encoder,
                         history=length, draw=draw, items=items.count, batch=config.train.batch_size,
@@ -108,7 +108,7 @@ def headlines(cases: list[dict]) -> dict[str, float]:
 def compare_workers(config: Config, length: int) -> dict:
     """Samples/s of CLRec with two workers and with one, in turn; all roles share this machine's cores."""
     config = queue_steps.case_config(config, length)
-    items, size = Items(config.benchmark.benchmark_items, features=True), config.train.batch_size
+    items, size = GeneratedItems(config.benchmark.benchmark_items, features=True), config.train.batch_size
     with MeasuredCluster(config, 1, SERVERS) as single, MeasuredCluster(config, 2, SERVERS) as double:
         seconds = {single: [], double: []}
         for cluster in seconds:

@@ -35,7 +35,7 @@ def draw_clustered(items: int, inserted: int, queries: int, dim: int, seed: int 
     near = centres[rng.choice(CLUSTERS, queries, p=shares)]
     other = centres[rng.integers(0, CLUSTERS, queries)]
     users = near + _QUERY_SPREAD * rng.standard_normal((queries, dim), np.float32) + _QUERY_MIX * other
-    return Clustered(vectors[:items], vectors[items:], normalized(users))
+    return Clustered(vectors[:items], vectors[items:], unit_rows(users))
 
 
 def cluster_shares(count: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def cluster_shares(count: int) -> np.ndarray:
 def draw_centres(rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
     """float32 [C,d], of norm 1, near a space of few dimensions."""
     noise = lambda *shape: rng.standard_normal(shape, np.float32)
-    return normalized(noise(count, _RANK) @ noise(_RANK, dim) + _OFF_RANK * noise(count, dim))
+    return unit_rows(noise(count, _RANK) @ noise(_RANK, dim) + _OFF_RANK * noise(count, dim))
 
 
 def draw_spreads(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -60,10 +60,10 @@ def draw_around(rng: np.random.Generator, centres: np.ndarray, spreads: np.ndarr
     vectors = rng.standard_normal((len(cluster), centres.shape[1]), np.float32)
     vectors *= spreads[cluster, None]
     vectors += centres[cluster]
-    return normalized(vectors)
+    return unit_rows(vectors)
 
 
-def normalized(vectors: np.ndarray) -> np.ndarray:
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Rows [N,d] divided by their l2-norms, in place."""
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors

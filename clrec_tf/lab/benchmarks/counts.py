@@ -8,7 +8,7 @@ from clrec_tf.lab.benchmarks.bare_ops import SLOTS
 from clrec_tf.lab.benchmarks import workload
 
 
-def distinct_ids(items: workload.Items, batches: dict, kind: str, capacity: int) -> list[dict]:
+def distinct_ids(items: workload.GeneratedItems, batches: dict, kind: str, capacity: int) -> list[dict]:
     """What each step touches once the queue is full and the batches have come round.
 
     Args:
@@ -39,12 +39,13 @@ def distinct_ids(items: workload.Items, batches: dict, kind: str, capacity: int)
     return touched
 
 
-def encoded_items(items: workload.Items, batches: dict, kind: str, capacity: int) -> float:
+def encoded_items(items: workload.GeneratedItems, batches: dict, kind: str, capacity: int) -> float:
     """Items that a variant encodes per step, mean over the steps."""
     return float(np.mean([len(step["encoded"]) for step in distinct_ids(items, batches, kind, capacity)]))
 
 
-def bare_step(items: workload.Items, trainer: workload.Trainer, kind: str, batches: dict, tables: dict) -> BareStep:
+def bare_step(items: workload.GeneratedItems, trainer: workload.Trainer, kind: str, batches: dict,
+              tables: dict) -> BareStep:
     """The bare operations of a trainer's variant over the same batches; `tables` are shared, see `BareStep`."""
     config, schema = trainer.config, items.schema()
     model, tower, capacity = config.model, config.tower, config.loss.queue_size

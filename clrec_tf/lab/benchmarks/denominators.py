@@ -19,7 +19,7 @@ EVEN, UNEVEN = "even", "uneven"  # how often each intent is a target's: alike, o
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class LossSizes:
     """Sizes of one loss.
 
     Attributes:
@@ -56,7 +56,7 @@ class Inputs:
       items: V, the items whose counts the count matrix has.
     """
 
-    def __init__(self, case: Case, items: int):
+    def __init__(self, case: LossSizes, items: int):
         self.case, random = case, np.random.default_rng(SEED)
         heads, capacity = case.intents, case.capacity
         unit = lambda *shape: tf.Variable(tf.math.l2_normalize(random.standard_normal(shape, np.float32), axis=-1))
@@ -134,7 +134,7 @@ def times(config: Config, intents: int, dim: int, items: int, brute_force: bool)
     """
     by_draw = {}
     for draw in (EVEN, UNEVEN):
-        inputs = Inputs(Case.of(config, intents, dim, draw), items)
+        inputs = Inputs(LossSizes.of(config, intents, dim, draw), items)
         met = 2 * inputs.case.capacity
         bare = {"grouped": (met, met), "cached": (met, inputs.case.live), "counted": (items, items)}
         calls = {name: getattr(inputs, name)() for name in bare}
@@ -152,9 +152,9 @@ def times(config: Config, intents: int, dim: int, items: int, brute_force: bool)
 
 def peak_growth(config: Config, intents: int, dim: int, items: int, path: str) -> int:
     """By how many bytes a loss and its gradients raise this process' peak above what its inputs take."""
-    tiny = Inputs(dataclasses.replace(Case.of(config, intents, dim), batch=2, capacity=2), 2)
+    tiny = Inputs(dataclasses.replace(LossSizes.of(config, intents, dim), batch=2, capacity=2), 2)
     PATHS[path](tiny)()  # what TensorFlow itself takes belongs to no path
-    inputs = Inputs(Case.of(config, intents, dim), items)
+    inputs = Inputs(LossSizes.of(config, intents, dim), items)
     call, before = PATHS[path](inputs), resident_memory_bytes()
     call()
     return peak_memory_bytes() - before

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.lab.benchmarks.workload import DRAW_SEED
-from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 
 
 class CountedFeed:
@@ -39,7 +39,7 @@ class DrawnFeed(CountedFeed):
       config: settings.
     """
 
-    def __init__(self, items: Items, config: Config):
+    def __init__(self, items: GeneratedItems, config: Config):
         super().__init__()
         self._items, self._size, self._length = items, config.train.batch_size, config.model.max_history
 
@@ -59,7 +59,7 @@ class DrawnFeed(CountedFeed):
                         weight=tf.ones([size]))
 
     def _drawn(self, shape, seed):
-        """Ids 1..V, distributed as `Items.drawn` has them."""
+        """Ids 1..V, distributed as `GeneratedItems.drawn` has them."""
         count = self._items.count
         if self._items.draw == "uniform":
             return tf.random.stateless_uniform(shape, seed, 1, count + 1, tf.int64)

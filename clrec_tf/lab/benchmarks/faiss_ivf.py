@@ -9,7 +9,7 @@ _TRAINED_ON = 250_000  # vectors, as our own index
 
 
 class FaissIvf:
-    """`search(vectors [N,d], k)` as in `serving.index`.
+    """`search(vectors [N,d], k)` as in `retrieval.index`.
 
     Args:
       index: faiss' own.

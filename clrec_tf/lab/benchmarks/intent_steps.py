@@ -12,8 +12,8 @@ from clrec_tf.lab.benchmarks.queue_steps import ms
 from clrec_tf.lab.benchmarks.queue_steps import STEPS
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import in_turn
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.models.build import build_model
 from clrec_tf.models.clrec import CLRec
 from clrec_tf.objectives.contrastive import build_variant
@@ -51,12 +51,12 @@ def of_model(config: Config, name: str, intents: int) -> Config:
 def single_over(item_encoder, config: Config) -> CLRec:
     """CLRec with the settings' query tower over the item encoder of Multi-CLRec."""
     settings = of_model(config, "clrec", 1)
-    towers = build_model(settings, Items(TOWER_ITEMS, features=True).schema(), None, config.paths.seed)
+    towers = build_model(settings, GeneratedItems(TOWER_ITEMS, features=True).schema(), None, config.paths.seed)
     return CLRec(WithoutCategory(item_encoder), towers.click_encoder, towers.user_encoder, towers.similarity,
                  towers.temperature)
 
 
-class Steps:
+class ComparedSteps:
     """Both models with their queues, full.
 
     Args:
@@ -66,7 +66,7 @@ class Steps:
       kinds: of the queues of both.
     """
 
-    def __init__(self, config: Config, items: Items, intents: int, kinds=KINDS):
+    def __init__(self, config: Config, items: GeneratedItems, intents: int, kinds=KINDS):
         self.config, self._runtime = config, LocalRuntime()
         settings, local = of_model(config, "multi_clrec", intents), self._runtime.local_variable
         schema = items.schema()
@@ -106,8 +106,8 @@ def compare(config: Config, history: int, intents: int) -> dict:
       `ms_per_step` by model and kind, `multi_vs_single` by kind, and how full the intents' queues were.
     """
     config = case_config(config, history)
-    items = Items(config.benchmark.benchmark_items, features=True)
-    steps = Steps(config, items, intents)
+    items = GeneratedItems(config.benchmark.benchmark_items, features=True)
+    steps = ComparedSteps(config, items, intents)
     # No batch comes twice: repeats would leave ever fewer distinct items in the queues.
     batches = draw_batches(items, config, STEPS * (config.benchmark.rounds + 1))
     sides = [(name, kind) for kind in KINDS for name in ("single", "multi")]
@@ -130,8 +130,8 @@ def compare_counts(config: Config, intents: int, catalogues) -> dict:
     config = case_config(config, 1)
     ratios = {}
     for count in catalogues:
-        items = Items(count, features=True)
-        steps, batches = Steps(config, items, intents, kinds=("raw",)), draw_batches(items, config, STEPS)
+        items = GeneratedItems(count, features=True)
+        steps, batches = ComparedSteps(config, items, intents, kinds=("raw",)), draw_batches(items, config, STEPS)
         sides = {by_counts: _by_counts(steps, by_counts, batches) for by_counts in (False, True)}
         seconds = timing.take_turns(sides, config.benchmark.rounds)
         ratios[count] = round(timing.ratio(seconds, False, True), 3)

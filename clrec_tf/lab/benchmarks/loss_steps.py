@@ -13,8 +13,8 @@ from clrec_tf.lab.benchmarks.counts import distinct_ids
 from clrec_tf.lab.benchmarks import queue_steps
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import in_turn
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab.children import in_child
@@ -54,7 +54,7 @@ def run(config: Config) -> dict:
 
 def compare(config: Config, name: str) -> dict:
     """One case: both losses on one model, in turn with their bare operations."""
-    items = Items(config.benchmark.benchmark_items, **queue_steps.ENCODERS[ENCODERS[name][0]])
+    items = GeneratedItems(config.benchmark.benchmark_items, **queue_steps.ENCODERS[ENCODERS[name][0]])
     trainer, tables = Trainer(items, config, tuple(KINDS.values())), {}
     batches = draw_batches(items, config, queue_steps.STEPS)
     bare = {side: bare_step(items, trainer, kind, batches, tables) for side, kind in KINDS.items()}
@@ -76,7 +76,7 @@ def compare(config: Config, name: str) -> dict:
                 bound=round(bound, 3), of_bound=round((ratio - 1) / (bound - 1), 3), sides=sides)
 
 
-def counts(config: Config, items: Items, batches: dict, kind: str) -> dict[str, float]:
+def counts(config: Config, items: GeneratedItems, batches: dict, kind: str) -> dict[str, float]:
     """Per step, mean over the steps: items through the feature encoder, and rows of the id table read and updated."""
     steps = distinct_ids(items, batches, kind, config.loss.queue_size)
     mean = lambda sizes: round(float(np.mean(list(sizes))), 1)

@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine, for measuring: a chief that does what it is told, and roles that serve it.
+"""A cluster of processes on this machine, for measuring: a chief that runs functions it is sent, and its other roles.
 
 Chief and roles are a group of processes in a network of their own, where the system allows that: its byte counters
 count them alone. The group ends with this process, however that ends.

@@ -10,6 +10,7 @@ import polars as pl
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
+from clrec_tf.lab.benchmarks.workload import zipf_ids
 from clrec_tf.lab.children import cpu_seconds
 from clrec_tf.lab.children import in_child
 from clrec_tf.lab.children import peak_memory_bytes
@@ -27,8 +28,7 @@ def write_log(path: str, events: int, seed: int = 0) -> int:
     users = max(1, events // CLICKS_PER_USER)
     items = max(1, users // USERS_PER_ITEM)
     user = random.integers(users, size=events)
-    # The inverse of a distribution that falls as one over rank.
-    item = ((items + 1.0) ** random.random(events)).astype(np.int64)
+    item = zipf_ids(random.random(events), items)
     second = 1_600_000_000 + random.integers(30 * 86_400, size=events)
     pl.DataFrame({"user_id": user, "item_id": item, "category": item % 1000, "timestamp": second}).write_csv(path)
     return len(np.unique(user))

@@ -9,8 +9,8 @@ from clrec_tf.lab.benchmarks.counts import bare_step
 from clrec_tf.lab.benchmarks.counts import encoded_items
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import in_turn
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab.children import in_child
 
@@ -104,7 +104,7 @@ def variants(config: Config, encoder: str) -> list[dict]:
     """The three variants on one model, in turn with their bare operations; one case per draw of ids."""
     cases, trainer, tables, history, tower = [], None, {}, config.model.max_history, config.tower.user_encoder
     for draw in DRAWS:
-        items = Items(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
+        items = GeneratedItems(config.benchmark.benchmark_items, draw=draw, **ENCODERS[encoder])
         trainer = trainer or Trainer(items, config, VARIANTS)
         batches = draw_batches(items, config, STEPS)
         bare = {kind: bare_step(items, trainer, kind, batches, tables) for kind in VARIANTS}
@@ -136,7 +136,7 @@ def grow_items(config: Config) -> dict:
     """Step time with few and with many items, as many distinct ids in each step."""
     config, sides = case_config(config, histories(config)[0]), {}
     for count in (few_items(config), config.benchmark.benchmark_items):
-        items = Items(count, draw="distinct")
+        items = GeneratedItems(count, draw="distinct")
         sides[f"V={count}"] = Trainer(items, config).call("cached", in_turn(draw_batches(items, config, STEPS)))
     return compared(config, sides)
 
@@ -144,7 +144,7 @@ def grow_items(config: Config) -> dict:
 def grow_queue(config: Config) -> dict:
     """Step time of the cached queue at --queue_size and at `LARGE_QUEUE`."""
     history, sides = histories(config)[0], {}
-    items = Items(config.benchmark.benchmark_items)
+    items = GeneratedItems(config.benchmark.benchmark_items)
     for capacity in (config.loss.queue_size, LARGE_QUEUE):
         changed = case_config(config, history, queue_size=capacity)
         sides[f"Q={capacity}"] = Trainer(items, changed).call("cached", in_turn(draw_batches(items, changed, STEPS)))

@@ -49,7 +49,7 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
     logging.info("%d items: building, load average %.1f", size, os.getloadavg()[0])
     k = min(K, size)
     contenders = Contenders(size, k, target_recall)
-    milliseconds = take_turns(contenders.indexes, contenders.users, k, rounds)
+    milliseconds = timed_searches(contenders.indexes, contenders.users, k, rounds)
     measured = {}
     for name, recalls in contenders.recalls().items():
         measured[name] = dict(recalls, build_s=contenders.build_s[name.partition("_at_")[0]],
@@ -59,7 +59,7 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
     return measured
 
 
-def take_turns(indexes: dict, users: np.ndarray, k: int, rounds: int) -> dict:
+def timed_searches(indexes: dict, users: np.ndarray, k: int, rounds: int) -> dict:
     """Of each (contender, queries at once): median, 99th percentile and mean processor time of a call, ms."""
     times = {(name, batch): [] for batch in BATCHES for name in indexes}
     cpu = dict.fromkeys(times, 0.0)

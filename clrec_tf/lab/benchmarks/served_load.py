@@ -24,9 +24,9 @@ from clrec_tf.lab.benchmarks.served_bundles import published
 from clrec_tf.lab.benchmarks.served_bundles import STEPS
 from clrec_tf.lab.benchmarks.served_catalogue import ASKING
 from clrec_tf.lab.benchmarks.served_catalogue import CatalogueSimulator
-from clrec_tf.lab.benchmarks.served_process import cpu_seconds
 from clrec_tf.lab.benchmarks.served_process import Memory
 from clrec_tf.lab.benchmarks.served_process import ServedBundle
+from clrec_tf.lab.benchmarks.served_process import server_cpu_seconds
 from clrec_tf.lab.benchmarks.served_process import stages
 from clrec_tf.lab.children import in_child
 from clrec_tf.system import atomic
@@ -120,7 +120,7 @@ def offered(served: ServedBundle, spec: open_loop.Spec) -> dict:
     if load["statuses"].get("200") and len(answer["predictions"][0]["ids"]) != K:
         logging.warning("answers hold %d items, not %d", len(answer["predictions"][0]["ids"]), K)
     load |= dict(rate=spec.rate, stages=stages(before, after), load_average=round(os.getloadavg()[0], 2),
-                 server_cpu_share=round((cpu_seconds(after) - cpu_seconds(before)) / load["wall_s"], 3))
+                 server_cpu_share=round((server_cpu_seconds(after) - server_cpu_seconds(before)) / load["wall_s"], 3))
     logging.info("%g/s offered for %g s: %.1f/s served, accepted %s ms; statuses %s, %d without answer; CPU of server "
                  "%.2f, of generator %.2f, sent late by %s ms%s", spec.rate, spec.seconds, load["accepted_per_s"],
                  load["accepted_ms"], load["statuses"], load["not_answered"], load["server_cpu_share"],

@@ -16,6 +16,7 @@ from prometheus_client import parser
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks.measured_cluster import tail
+from clrec_tf.lab.children import resident_memory_bytes
 
 START_S, STOP_S, CALL_S = 300.0, 30.0, 10.0
 MEMORY_EVERY_S = 0.5
@@ -91,8 +92,7 @@ class ServedBundle:
 
     def resident_mib(self) -> float:
         """The resident size of the process."""
-        with open(f"/proc/{self._process.pid}/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmRSS"))
+        return resident_memory_bytes(self._process.pid) / 2**20
 
     def close(self):
         """Ends the service as Kubernetes does, and by force where that does not help."""
@@ -169,6 +169,6 @@ def _samples(metrics, name, labels) -> list[tuple[dict, float]]:
             if called == name and set(labels) <= set(others)]
 
 
-def cpu_seconds(metrics: dict) -> float:
+def server_cpu_seconds(metrics: dict) -> float:
     """CPU time of the service over all cores; NaN where it does not say."""
     return metrics.get(("process_cpu_seconds_total", ()), math.nan)

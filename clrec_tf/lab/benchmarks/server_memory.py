@@ -1,21 +1,23 @@
 """Memory of parameter servers beside what the formula says: 4·V·d·(1 + s) / P bytes, s slots of the optimizer."""
 
 from clrec_tf.config import Config
+from clrec_tf.lab.benchmarks.bare_ops import SLOTS
 from clrec_tf.lab.benchmarks.measured_cluster import MeasuredCluster
-from clrec_tf.lab.benchmarks.workload import Items
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
+from clrec_tf.lab.children import peak_memory_bytes
+from clrec_tf.lab.children import resident_memory_bytes
 from clrec_tf.models.build import build_model
 from clrec_tf.training.optimizers import build_optimizer
 
 SERVERS = 2
-SLOTS = {"lazy_adam": 2, "adagrad": 1}
 
 
 def measure(config: Config) -> dict:
     """Memory of each of two parameter servers before, while and after model and optimizer are made."""
     with MeasuredCluster(config, 1, SERVERS) as cluster:
-        alone = cluster.call(_memory, "VmRSS")
+        alone = cluster.call(_resident)
         values = cluster.call(_make)
-        held, peak = cluster.call(_memory, "VmRSS"), cluster.call(_memory, "VmHWM")
+        held, peak = cluster.call(_resident), cluster.call(_peak)
     expected = 4 * values * (1 + SLOTS[config.train.optimizer]) / SERVERS
     taken, highest = ([after - before for before, after in zip(alone, later)] for later in (held, peak))
     return dict(values=values, expected_bytes_per_server=round(expected), taken_bytes_per_server=taken,
@@ -26,7 +28,7 @@ def measure(config: Config) -> dict:
 def _make(session) -> int:
     """Number of values of a model without features, under the strategy."""
     config = session.config
-    items = Items(config.benchmark.benchmark_items)
+    items = GeneratedItems(config.benchmark.benchmark_items)
     with session.runtime.scope():
         model = build_model(config.but(use_features=False).without_unread(), items.schema())
         optimizer = build_optimizer(config.train, 1)
@@ -35,10 +37,11 @@ def _make(session) -> int:
     return sum(variable.shape.num_elements() for variable in model.trainable_variables)
 
 
-def _memory(session, field: str) -> list[int]:
-    """Bytes of each parameter server: VmRSS, resident now, or VmHWM, the most so far."""
-    sizes = []
-    for pid in session.pids("ps"):
-        with open(f"/proc/{pid}/status", encoding="ascii") as file:
-            sizes.append(next(int(line.split()[1]) * 1024 for line in file if line.startswith(field)))
-    return sizes
+def _resident(session) -> list[int]:
+    """Bytes of each parameter server now."""
+    return [resident_memory_bytes(process) for process in session.pids("ps")]
+
+
+def _peak(session) -> list[int]:
+    """The most bytes that each parameter server has had."""
+    return [peak_memory_bytes(process) for process in session.pids("ps")]

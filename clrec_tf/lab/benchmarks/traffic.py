@@ -15,8 +15,8 @@ from clrec_tf.lab.benchmarks.drawn_feed import CountedFeed
 from clrec_tf.lab.benchmarks.drawn_feed import DrawnFeed
 from clrec_tf.lab.benchmarks.measured_cluster import loopback_bytes
 from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import HISTORY_ONLY
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab.children import cpu_seconds
 from clrec_tf.training.dispatch import Dispatcher
@@ -26,7 +26,7 @@ NO_STOP = types.SimpleNamespace(exit_code=None)
 WARM_CALLS = 2  # of a worker: tracing, and what is sent once
 
 
-class Steps:
+class MeasuredSteps:
     """A call that can be measured.
 
     Args:
@@ -50,15 +50,15 @@ class Steps:
         return time.perf_counter() - started, loopback_bytes() - sent
 
 
-def drawn_steps(session, config: Config, items: Items, kinds) -> tuple[Trainer, dict[str, Steps]]:
+def drawn_steps(session, config: Config, items: GeneratedItems, kinds) -> tuple[Trainer, dict[str, MeasuredSteps]]:
     """A model on the cluster, and for each kind (see `Trainer`) its steps, all over the same batches."""
     with session.runtime.unharmed("making the model"):
         trainer = Trainer(items, config, kinds, session.runtime, DrawnFeed(items, config).open)
-    return trainer, {kind: Steps(session, call, DrawnFeed(items, config), config.train.steps_per_call)
+    return trainer, {kind: MeasuredSteps(session, call, DrawnFeed(items, config), config.train.steps_per_call)
                      for kind, call in trainer.calls.items()}
 
 
-def compare(session, config: Config, items: Items, kinds, rounds: int) -> dict:
+def compare(session, config: Config, items: GeneratedItems, kinds, rounds: int) -> dict:
     """Kinds in turn on one model: of each bytes per step and samples/s, beside what has to move."""
     trainer, steps = drawn_steps(session, config, items, kinds)
     count, size, measured = config.train.steps_per_call, config.train.batch_size, {kind: [] for kind in kinds}
@@ -85,7 +85,7 @@ def dense_bytes(model) -> int:
     return 2 * 4 * (numbers - sum(table.table.shape.num_elements() for table in tables))
 
 
-def row_bytes(model, items: Items, config: Config, kind: str) -> dict[str, int]:
+def row_bytes(model, items: GeneratedItems, config: Config, kind: str) -> dict[str, int]:
     """Per step, mean over some: rows in use down and their gradients up, and with both the rows' numbers."""
     steps = distinct_ids(items, draw_batches(items, config, 10), "cached" if kind == HISTORY_ONLY else kind,
                          config.loss.queue_size)
@@ -100,7 +100,7 @@ def row_bytes(model, items: Items, config: Config, kind: str) -> dict[str, int]:
     return dict(rows=round(2 * 4 * values / len(steps)), row_numbers=round(2 * 8 * numbers / len(steps)))
 
 
-def hold_steps(session, config: Config, items: Items, kind: str) -> None:
+def hold_steps(session, config: Config, items: GeneratedItems, kind: str) -> None:
     """Makes a model, and steps of a kind that `run_held` runs."""
     _, steps = drawn_steps(session, config, items, (kind,))
     session.kept["steps"] = steps[kind]
@@ -120,7 +120,7 @@ def trivial_calls(session, calls: int, rounds: int) -> dict[str, float]:
         tf.raw_ops.AssignAddVariableOp(resource=counter.handle, value=work[1])
         return tf.ones([1])
 
-    steps = Steps(session, TrainCall(count, ["counted"]), CountedFeed(), 1)
+    steps = MeasuredSteps(session, TrainCall(count, ["counted"]), CountedFeed(), 1)
     cpu, seconds = cpu_seconds(), []
     for _ in range(rounds):
         seconds.append(steps.run(calls)[0])

@@ -5,8 +5,8 @@ from absl import logging
 
 from clrec_tf.config import Config
 from clrec_tf.lab.benchmarks.workload import draw_batches
+from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import in_turn
-from clrec_tf.lab.benchmarks.workload import Items
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab.children import in_child
 from clrec_tf.lab.children import peak_memory_bytes
@@ -42,6 +42,6 @@ def run(config: Config) -> dict:
 
 def train_some(config: Config, count: int) -> int:
     """A training of a few steps; its peak memory in bytes."""
-    items = Items(count)
+    items = GeneratedItems(count)
     Trainer(items, config).call("cached", in_turn(draw_batches(items, config, STEPS)))()
     return peak_memory_bytes()

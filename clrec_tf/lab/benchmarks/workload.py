@@ -25,7 +25,7 @@ SAMPLED_SOFTMAX, HISTORY_ONLY = "sampled_softmax", "history_only"
 
 
 @dataclasses.dataclass(frozen=True)
-class Items:
+class GeneratedItems:
     """A catalogue.
 
     Attributes:
@@ -70,8 +70,7 @@ class Items:
             return np.stack([random.choice(self.count, number, replace=False) + 1 for _ in range(steps)])
         if self.draw == "uniform":
             return random.integers(1, self.count + 1, shape)
-        # The inverse of a distribution that falls as one over rank.
-        return np.minimum(((self.count + 1.0) ** random.random(shape)).astype(np.int64), self.count)
+        return zipf_ids(random.random(shape), self.count)
 
     def chances(self) -> np.ndarray:
         """The distribution [V] of what is drawn, ids 1..V."""
@@ -80,7 +79,12 @@ class Items:
         return weights / weights.sum()
 
 
-def draw_batches(items: Items, config: Config, steps: int) -> dict[str, np.ndarray]:
+def zipf_ids(chance: np.ndarray, count: int) -> np.ndarray:
+    """Ids 1..count whose chance falls as one over the id, from uniform numbers in [0,1) of any shape."""
+    return np.minimum(((count + 1.0) ** chance).astype(np.int64), count)  # the inverse of that distribution
+
+
+def draw_batches(items: GeneratedItems, config: Config, steps: int) -> dict[str, np.ndarray]:
     """`steps` batches of full histories, stacked: the fields of ``models/two_tower`` with a first axis of steps."""
     random = np.random.default_rng(DRAW_SEED)
     size, history = config.train.batch_size, config.model.max_history
@@ -127,7 +131,8 @@ class Trainer:
       calls: kind -> `TrainCall`.
     """
 
-    def __init__(self, items: Items, config: Config, kinds=("cached",), runtime=None, open_feed=open_iterator):
+    def __init__(self, items: GeneratedItems, config: Config, kinds=("cached",), runtime=None,
+                 open_feed=open_iterator):
         self.config, runtime = config, runtime or LocalRuntime()
         with runtime.scope():
             self.model = build_model(config, items.schema(), items.content_vectors(), config.paths.seed)

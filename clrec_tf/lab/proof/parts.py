@@ -28,7 +28,7 @@ def closed_forms(config: Config):
     return rows, table_checks.all_checks(evaluated)
 
 
-def trained(config: Config):
+def trained_tables(config: Config):
     """Trains every loss and prints how near its closed form it came; (rows, checks)."""
     rows, checks = stochastic.run(config.paths.seed, config.proof.mask_hits)
     print_table(("trained loss", "KL(own target‖model), nats", "bound", "KL(oracle‖model), nats", "verdict"),
@@ -54,8 +54,13 @@ def weekdays(config: Config):
     return rows, checks
 
 
-PARTS = {"closed_forms": closed_forms, "stochastic": trained, "end_to_end": functools.partial(towers, end_to_end.run),
-         "intents": functools.partial(towers, intents_end_to_end.run), "weekend": weekdays}
+PARTS = {
+    "closed_forms": closed_forms,
+    "stochastic": trained_tables,
+    "end_to_end": functools.partial(towers, end_to_end.run),
+    "intents": functools.partial(towers, intents_end_to_end.run),
+    "weekend": weekdays,
+}
 
 
 def print_spreads(rows, figures):

@@ -87,7 +87,7 @@ class EvaluatedPairs:
         return dict(test_pairs=len(self.users), test_positives=int(self.positive.sum()),
                     test_users_with_positives=len(np.unique(self.users[self.positive])))
 
-    def baselines(self, data: RatingData, clicks: rating_training.Clicks) -> dict[str, list[np.ndarray]]:
+    def baselines(self, data: RatingData, clicks: rating_training.SelectedClicks) -> dict[str, list[np.ndarray]]:
         """Scores that know nothing of the user; of chance all tie, which gives its expectation."""
         number = lambda ids: np.bincount(ids, minlength=data.num_items + 1)[self.items].astype(float)
         return dict(most_popular=[number(clicks.items)], most_rated=[number(data.selected.items + 1)],

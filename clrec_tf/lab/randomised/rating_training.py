@@ -27,14 +27,14 @@ ENCODED_USERS = 512  # at once
 
 
 @dataclasses.dataclass(frozen=True)
-class Clicks:
+class SelectedClicks:
     """Clicks of the self-selected part, sorted by user: users int64 [N] from 0, items int64 [N], ids from 1."""
     users: np.ndarray
     items: np.ndarray
 
-    def select(self, marks: np.ndarray) -> "Clicks":
+    def select(self, marks: np.ndarray) -> "SelectedClicks":
         """Those marked: bool [N]."""
-        return Clicks(self.users[marks], self.items[marks])
+        return SelectedClicks(self.users[marks], self.items[marks])
 
     def histories(self, num_users: int, width: int) -> tuple[np.ndarray, np.ndarray]:
         """All clicks of each user: (item ids int64 [U,T], 0 = padding at the end; how many [U])."""
@@ -48,14 +48,14 @@ class Clicks:
         return int(np.bincount(self.users).max(initial=1))
 
 
-def clicks_of(data: RatingData, click_rating: float) -> Clicks:
+def clicks_of(data: RatingData, click_rating: float) -> SelectedClicks:
     """The clicks of the self-selected part."""
     clicked = np.flatnonzero(data.selected.ratings >= click_rating)
     order = clicked[np.lexsort((data.selected.items[clicked], data.selected.users[clicked]))]
-    return Clicks(data.selected.users[order], data.selected.items[order] + 1)
+    return SelectedClicks(data.selected.users[order], data.selected.items[order] + 1)
 
 
-def make_examples(clicks: Clicks, width: int) -> dict[str, np.ndarray]:
+def make_examples(clicks: SelectedClicks, width: int) -> dict[str, np.ndarray]:
     """One example per click of a user who has others.
 
     Args:
@@ -113,7 +113,7 @@ class Training:
       epochs: in all, where a cosine schedule ends.
     """
 
-    def __init__(self, config: Config, data: RatingData, clicks: Clicks, loss: str, seed: int, epochs: int):
+    def __init__(self, config: Config, data: RatingData, clicks: SelectedClicks, loss: str, seed: int, epochs: int):
         self._width, self._num_users, self._num_items = clicks.longest(), data.num_users, data.num_items
         self._clicks, examples = clicks, make_examples(clicks, clicks.longest())
         config = config.but(position="none", time_embedding="none", max_history=self._width, seed=seed)
@@ -170,7 +170,7 @@ def exposures_of(data: RatingData, examples: dict) -> compared_losses.Exposures:
         examples["target"][:, 0], examples["user_id"], data.selected.items + 1, data.num_items, q)
 
 
-def hold_out(clicks: Clicks, seed: int) -> tuple[Clicks, Clicks]:
+def hold_out(clicks: SelectedClicks, seed: int) -> tuple[SelectedClicks, SelectedClicks]:
     """(clicks kept, one random click of every user who has three or more): two remain, which make an example."""
     shuffled = np.random.default_rng(seed).permutation(len(clicks.users))
     users, first, counts = np.unique(clicks.users[shuffled], return_index=True, return_counts=True)
@@ -179,7 +179,7 @@ def hold_out(clicks: Clicks, seed: int) -> tuple[Clicks, Clicks]:
     return clicks.select(~held), clicks.select(held)
 
 
-def mean_reciprocal_rank(training: Training, kept: Clicks, held: Clicks) -> float:
+def mean_reciprocal_rank(training: Training, kept: SelectedClicks, held: SelectedClicks) -> float:
     """MRR of the held-out clicks among all items that the user's other clicks do not hold."""
     users, items = training.vectors()
     scores = users[held.users].astype(np.float64) @ items.T.astype(np.float64)
@@ -192,7 +192,7 @@ def mean_reciprocal_rank(training: Training, kept: Clicks, held: Clicks) -> floa
     return float(metrics.reciprocal_rank(better, tied).mean())
 
 
-def choose_epochs(config: Config, data: RatingData, clicks: Clicks, seeds) -> tuple[int, Optional[dict]]:
+def choose_epochs(config: Config, data: RatingData, clicks: SelectedClicks, seeds) -> tuple[int, Optional[dict]]:
     """The number of --epochs_tried with which `mle` has the highest MRR on held-out training clicks, mean over seeds.
 
     The test part has no say in it, nor has any loss but the one that the others are compared with.

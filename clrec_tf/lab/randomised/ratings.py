@@ -23,7 +23,7 @@ SELECTED, RANDOM, PROPENSITIES, VECTORS = "selected_ratings", "random_ratings", 
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class RatingPart:
     """Ratings of one part; no pair of user and item stands twice.
 
     Attributes:
@@ -51,8 +51,8 @@ class RatingData:
     """
     num_users: int
     num_items: int
-    selected: Part
-    random: Part
+    selected: RatingPart
+    random: RatingPart
     dropped: int
     propensities: Optional[np.ndarray]
     vectors: Optional[np.ndarray]
@@ -96,7 +96,7 @@ def _joined(selected, random, num_users, num_items, propensities, vectors):
         _check_shape(VECTORS, vectors, (num_items, vectors.shape[1]))
         vectors = vectors.astype(np.float32)
     repeated = np.isin(random.users * num_items + random.items, selected.users * num_items + selected.items)
-    kept = Part(*(column[~repeated] for column in (random.users, random.items, random.ratings)))
+    kept = RatingPart(*(column[~repeated] for column in (random.users, random.items, random.ratings)))
     if not len(selected.users) or not len(kept.users):
         empty = SELECTED if not len(selected.users) else RANDOM
         raise DataError(f"--{empty} holds no rating{'' if empty == SELECTED else f' that --{SELECTED} does not hold'}")
@@ -134,7 +134,7 @@ def _read_dense(name, path):
 
 def _part_of(matrix):
     users, items = np.nonzero(matrix)
-    return Part(users, items, matrix[users, items])
+    return RatingPart(users, items, matrix[users, items])
 
 
 def _same_shape(raw):
@@ -193,7 +193,7 @@ def _numbered(raw, as_rows):
         known, places = np.unique(ids.astype(np.int64) if as_rows else ids, return_inverse=True)
         columns.append((known, np.split(places, [len(raw[SELECTED][column])])))
     (users, user_places), (items, item_places) = columns
-    parts = {name: Part(user_places[place], item_places[place], raw[name][2])
+    parts = {name: RatingPart(user_places[place], item_places[place], raw[name][2])
              for place, name in enumerate((SELECTED, RANDOM))}
     return parts, users, items
 
