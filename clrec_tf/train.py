@@ -85,7 +85,7 @@ def run_stage(stage: str, config: Config) -> int:
 def train(config: Config) -> int:
     """The stage train, on this machine or from the chief of a cluster; returns the exit code."""
     # pylint: disable=import-outside-toplevel
-    from clrec_tf.training.choose_runtime import choose_runtime
+    from clrec_tf.training.cluster.choose_runtime import choose_runtime
     from clrec_tf.training import loop
     return loop.train(config, choose_runtime(config))
 

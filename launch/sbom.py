@@ -33,7 +33,8 @@ def bill(lock: str) -> dict:
             component["licenses"] = [{"license": {"name": license_name}}]
         components.append(component)
     return {"bomFormat": "CycloneDX", "specVersion": "1.5", "serialNumber": f"urn:uuid:{uuid.uuid4()}", "version": 1,
-            "components": sorted({one["bom-ref"]: one for one in components}.values(), key=lambda one: one["name"])}
+            "components": sorted({component["bom-ref"]: component for component in components}.values(),
+                                 key=lambda component: component["name"])}
 
 
 if __name__ == "__main__":

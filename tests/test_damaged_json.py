@@ -15,7 +15,7 @@ from clrec_tf.retrieval import bundle_files
 from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval import saved_index
 from clrec_tf.system import json_files
-from clrec_tf.training.cluster import evaluator
+from clrec_tf.training import evaluations
 from clrec_tf.training import reporter
 from clrec_tf.training import run_config
 from tests import small_run
@@ -88,8 +88,8 @@ def test_a_changed_manifest_of_data_is_refused(data_dir, tmp_path):
 def test_lines_that_are_no_rows_are_left_out(tmp_path):
     rows = [b'{"step": 1, "metric": "m", "value": 1}\n', b"[]\n", b"3\n", b"\xff\n", DEEP.encode() + b"\n", b'{"a": 1}\n',
             b'{"step": "x", "metric": "m"}\n'[:-4] + b"\n", b'{"step": 2, "metric": "m", "value": 2}\n', b'{"step": 3']
-    (tmp_path / evaluator.EVALUATIONS).write_bytes(b"".join(rows))
-    assert [row["value"] for row in evaluator.read(str(tmp_path), "m")] == [1, 2]
+    (tmp_path / evaluations.FILE).write_bytes(b"".join(rows))
+    assert [row["value"] for row in evaluations.read(str(tmp_path), "m")] == [1, 2]
     path = tmp_path / reporter.METRICS_LOG
     path.write_bytes(b"".join(rows))
     reporter._drop_rows_after(str(path), 2)

@@ -19,6 +19,7 @@ from clrec_tf.system import json_files
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.cluster import evaluator
+from clrec_tf.training import evaluations
 from clrec_tf.training.loop import train
 from clrec_tf.training.runtime import LocalRuntime
 from tests import forked
@@ -64,7 +65,7 @@ def test_an_evaluator_beside_a_training_scores_as_validation_does_and_keeps_the_
         assert beside.wait(120) == 0, beside.stderr.read()
     finally:
         beside.kill()
-    rows = evaluator.read(config.paths.workdir, METRIC)
+    rows = evaluations.read(config.paths.workdir, METRIC)
     validated = settings(data_dir, tmp_path / "validated", epochs=3, validate_every=3.0)
     small_run.run(validated)
     last = [json.loads(line) for line in (tmp_path / "validated/metrics.jsonl").read_text().splitlines()][-1]
@@ -89,7 +90,7 @@ def test_an_evaluator_that_comes_late_scores_the_last_and_once(data_dir, tmp_pat
     before = find_checkpoint(str(tmp_path), "best")
     assert evaluator.run(config) == 0
     assert find_checkpoint(str(tmp_path), "best") == before
-    assert [row["step"] for row in evaluator.read(str(tmp_path), METRIC)][0] == 1
+    assert [row["step"] for row in evaluations.read(str(tmp_path), METRIC)][0] == 1
 
 
 def test_an_evaluator_needs_a_validation_part(data_dir, tmp_path):
@@ -121,7 +122,7 @@ def test_an_evaluator_ends_when_told(tmp_path):
 def listener(workdir, patience, step, **cluster):
     config = settings("data", workdir, early_stopping_patience=patience)
     progress = Progress(step=step, metric=METRIC)
-    return progress, evaluator.Listener(dataclasses.replace(config, cluster=ClusterConfig(**cluster)), progress)
+    return progress, evaluations.Listener(dataclasses.replace(config, cluster=ClusterConfig(**cluster)), progress)
 
 
 def test_the_chief_stops_early_by_the_evaluators_scores(tmp_path):

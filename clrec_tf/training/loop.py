@@ -9,9 +9,9 @@ from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.training.cluster.evaluator import Listener
 from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
+from clrec_tf.training.evaluations import Listener
 from clrec_tf.training.reasons import reason
 from clrec_tf.training.reasons import servers_named
 from clrec_tf.training.reporter import Reporter

@@ -43,7 +43,7 @@ class LossSizes:
         return min(self.batch, self.capacity)
 
     @classmethod
-    def of(cls, config: Config, intents: int, dim: int, draw: str = EVEN):
+    def from_config(cls, config: Config, intents: int, dim: int, draw: str = EVEN):
         """The settings' sizes."""
         return cls(config.train.batch_size, intents, config.loss.queue_size // 2, dim, config.model.temperature, draw)
 
@@ -134,7 +134,7 @@ def times(config: Config, intents: int, dim: int, items: int, brute_force: bool)
     """
     by_draw = {}
     for draw in (EVEN, UNEVEN):
-        inputs = Inputs(LossSizes.of(config, intents, dim, draw), items)
+        inputs = Inputs(LossSizes.from_config(config, intents, dim, draw), items)
         met = 2 * inputs.case.capacity
         bare = {"grouped": (met, met), "cached": (met, inputs.case.live), "counted": (items, items)}
         calls = {name: getattr(inputs, name)() for name in bare}
@@ -152,9 +152,9 @@ def times(config: Config, intents: int, dim: int, items: int, brute_force: bool)
 
 def peak_growth(config: Config, intents: int, dim: int, items: int, path: str) -> int:
     """By how many bytes a loss and its gradients raise this process' peak above what its inputs take."""
-    tiny = Inputs(dataclasses.replace(LossSizes.of(config, intents, dim), batch=2, capacity=2), 2)
+    tiny = Inputs(dataclasses.replace(LossSizes.from_config(config, intents, dim), batch=2, capacity=2), 2)
     PATHS[path](tiny)()  # what TensorFlow itself takes belongs to no path
-    inputs = Inputs(LossSizes.of(config, intents, dim), items)
+    inputs = Inputs(LossSizes.from_config(config, intents, dim), items)
     call, before = PATHS[path](inputs), resident_memory_bytes()
     call()
     return peak_memory_bytes() - before

@@ -104,7 +104,7 @@ class Load:
         self._sweep(loop)
         await self._done
         wall, cpu = time.perf_counter() - self._started, time.process_time() - cpu
-        return self._found() | dict(cpu_share=round(cpu / wall, 3), wall_s=round(wall, 2))
+        return self._figures() | dict(cpu_share=round(cpu / wall, 3), wall_s=round(wall, 2))
 
     def _now(self):
         return time.perf_counter() - self._started
@@ -179,7 +179,7 @@ class Load:
         else:
             self._done.set_result(None)
 
-    def _found(self):
+    def _figures(self):
         sent = ~np.isnan(self._sent)
         lag, latency = 1000 * (self._sent - self._due)[sent], 1000 * (self._ended - self._due)
         accepted = latency[self._status == 200]

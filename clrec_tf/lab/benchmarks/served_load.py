@@ -98,7 +98,7 @@ def measure(config: Config, simulator: CatalogueSimulator, intents: int, folder:
         most = capacity(lambda rate, seed: offer(rate, seconds / 12, seed))
         with Memory(served) as memory:
             over = offer(overload_rate(most["accepted_per_s"]), seconds)
-        over |= dict(memory=memory.found(), after=offer(RATE, seconds / 12),
+        over |= dict(memory=memory.sizes(), after=offer(RATE, seconds / 12),
                      served_vs_offered=round(over["statuses"].get("200", 0) / over["offered"], 4),
                      served_vs_capacity=round(over["accepted_per_s"] / max(most["accepted_per_s"], 1e-9), 4))
     return measured | dict(loads=loads, capacity=most, overload=over)

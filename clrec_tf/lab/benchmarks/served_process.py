@@ -135,7 +135,7 @@ class Memory:
         self._ended.set()
         self._thread.join()
 
-    def found(self) -> dict:
+    def sizes(self) -> dict:
         """MiB: at the begin, at most, and at `SHOWN_POINTS` times or fewer."""
         step = math.ceil(len(self._sizes) / SHOWN_POINTS)
         return dict(first_mib=round(self._sizes[0]), max_mib=round(max(self._sizes)),

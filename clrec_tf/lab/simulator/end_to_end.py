@@ -25,7 +25,7 @@ from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.preparation.prepare_folder import prepare_folder
-from clrec_tf.training.choose_runtime import choose_runtime
+from clrec_tf.training.cluster.choose_runtime import choose_runtime
 from clrec_tf.training import loop
 from clrec_tf.training.restore import load_trained
 

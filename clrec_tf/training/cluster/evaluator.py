@@ -16,21 +16,18 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
-from clrec_tf.system import json_files
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.checkpoints import ProgressState
 from clrec_tf.training.checkpoints import restore
+from clrec_tf.training import evaluations
 from clrec_tf.training.setup import check_paths
 from clrec_tf.training.setup import training_plan
 from clrec_tf.training.stop_signals import StopSignals
 from clrec_tf.training.validation import note_validation
 from clrec_tf.training.validation import Validator
-
-EVALUATIONS = "evaluations.jsonl"  # one row per checkpoint scored: step, metric, value
-POLL_S = 2.0
 
 
 def run(config: Config) -> int:
@@ -48,7 +45,7 @@ def run(config: Config) -> int:
         while not os.path.exists(os.path.join(data_dir, schema_lib.MANIFEST_FILE)):
             if stop.exit_code is not None:
                 return stop.exit_code
-            time.sleep(POLL_S)
+            time.sleep(evaluations.POLL_S)
         schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
         if not manifest.records("valid"):
             raise DataError(f"--data_dir={data_dir} has no validation part: an evaluator has nothing to do; leave it "
@@ -60,7 +57,7 @@ def run(config: Config) -> int:
             if stop.exit_code is not None:
                 return stop.exit_code
             if not scored.score_new():
-                time.sleep(POLL_S)
+                time.sleep(evaluations.POLL_S)
             elif scored.progress.stopped_early or scored.progress.step >= total:
                 return 0
 
@@ -77,8 +74,8 @@ class _Scored:
         self._best = tf.train.CheckpointManager(
             tf.train.Checkpoint(model=model), os.path.join(workdir, BEST_FOLDER), max_to_keep=1,
             checkpoint_name=checkpoint_list.NAME)
-        self._log = os.path.join(workdir, EVALUATIONS)
-        for row in read(workdir, config.train.validation_metric):
+        self._log = os.path.join(workdir, evaluations.FILE)
+        for row in evaluations.read(workdir, config.train.validation_metric):
             self._note(row)
 
     def _note(self, row):
@@ -107,52 +104,3 @@ class _Scored:
             file.write(json.dumps(row) + "\n")
         logging.info("step %d: %s=%.5g%s", step, metric, row["value"], ", the best so far" if best else "")
         return True
-
-
-def read(workdir: str, metric: str) -> list[dict]:
-    """The rows of the evaluator by one metric, each step once; lines that are none are left out."""
-    path, rows = os.path.join(workdir, EVALUATIONS), {}
-    if os.path.exists(path):
-        with open(path, "rb") as file:
-            for line in file:
-                try:
-                    row = json_files.parse(line)
-                    if row["metric"] == metric:
-                        rows[row["step"]] = row
-                except (ValueError, KeyError, TypeError):
-                    continue
-    return list(rows.values())
-
-
-class Listener:
-    """The chief's side: what the evaluator found, in place of validations of its own.
-
-    Args:
-      config: settings.
-      progress: of the training; early stopping and the best step are noted in it.
-    """
-
-    def __init__(self, config: Config, progress: Progress):
-        self._workdir, self._settings, self._progress = config.paths.workdir, config.train, progress
-        self._patience_s = config.cluster.progress_deadline_s
-
-    def listen(self) -> bool:
-        """Notes what is new; returns whether training should stop."""
-        stop = False
-        for row in read(self._workdir, self._settings.validation_metric):
-            if self._progress.last_validation_step < row["step"] <= self._progress.step:
-                step, self._progress.step = self._progress.step, row["step"]
-                stop |= note_validation(self._progress, row["value"], self._settings.early_stopping_patience)[1]
-                self._progress.step = step
-        return stop
-
-    def wait_for_last(self) -> None:
-        """Waits until the last checkpoint is scored, since the best is about to be used."""
-        end = time.monotonic() + self._patience_s
-        while self._progress.last_validation_step < self._progress.step:
-            self.listen()
-            if time.monotonic() > end:
-                logging.warning("the evaluator has not scored step %d within --progress_deadline_s=%g: the best "
-                                "checkpoint is the best of those before", self._progress.step, self._patience_s)
-                return
-            time.sleep(POLL_S / 4)
