@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from clrec_tf.config import ModelConfig
+from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import queue_steps
@@ -59,7 +59,7 @@ def test_sizes_between_which_nothing_grows():
         suites.run_suites(SMALL.but(queue_size=70_000))
     few = dataclasses.replace(SMALL.benchmark, benchmark_items=1000)
     with pytest.raises(UserError, match="--benchmark_items=1000: .* 500 items"):
-        suites.run_suites(dataclasses.replace(SMALL, benchmark=few, model=ModelConfig(), train=TrainConfig()))
+        suites.run_suites(Config(benchmark=few))
 
 
 def test_a_number_of_items_that_works_is_named(monkeypatch):
@@ -67,8 +67,7 @@ def test_a_number_of_items_that_works_is_named(monkeypatch):
         settings = dataclasses.replace(SMALL.benchmark, benchmark_items=items, benchmark_histories=("10",))
         monkeypatch.setattr(queue_steps, "in_child", lambda *arguments: pytest.fail("measured"))
         with pytest.raises((UserError, pytest.fail.Exception)) as caught:
-            queue_steps.run(dataclasses.replace(SMALL, benchmark=settings, model=ModelConfig(queue_size=4000),
-                                             train=TrainConfig(batch_size=batch_size)))
+            queue_steps.run(Config(benchmark=settings, train=TrainConfig(batch_size=batch_size)).but(queue_size=4000))
         return str(caught.value)
 
     named = int(re.search(r"give --benchmark_items=(\d+) or more", found(1000, 256))[1])

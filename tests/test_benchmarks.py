@@ -28,7 +28,8 @@ from clrec_tf.lab import children
 from tests import small_run
 
 SMALL = Config(train=TrainConfig(batch_size=4),
-               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("2",))).but(embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16)
+               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("2",))).but(
+                   embedding_dim=8, max_history=3, attention_heads=2, queue_size=10, content_hidden=16)
 
 
 @pytest.fixture(scope="module")
