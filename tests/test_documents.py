@@ -9,7 +9,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "clrec_tf"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "BUILD_NOTES.md", ROOT / "CHANGELOG.md", *DOCS, ROOT / "launch" / "kubernetes" / "README.md"]
+PAGES = [*(ROOT / name for name in ("README.md", "BUILD_NOTES.md", "CHANGELOG.md", "launch/kubernetes/README.md")), *DOCS]
+FILES = r"`((?:clrec_tf|tests|launch|configs|\.ci)/[\w./-]+\.\w+|\w+(?:/\w+)*\.(?:py|flags|sh))`"  # as pages name them
 PENDING = {"docs/add_an_encoder.md", "docs/add_a_loss.md"}  # not there yet
 HOPS = 4  # modules to open after train.py until the last equation that a training computes
 
@@ -79,7 +80,7 @@ def test_the_folders_of_the_architecture_page_are_those_of_the_package():
 
 def test_modules_commands_and_tests_that_pages_name_exist():
     for path in PAGES:
-        for name in re.findall(r"`((?:clrec_tf|tests|launch|configs|\.ci)/[\w./-]+\.\w+|\w+(?:/\w+)*\.(?:py|flags|sh))`", read(path)):
+        for name in re.findall(FILES, read(path)):
             places = [ROOT / name, PACKAGE / name, ROOT / "tests" / name, ROOT / "launch" / name,
                       *(ROOT / "launch").rglob(pathlib.Path(name).name)]
             assert any(place.exists() for place in places), f"{path.name}: {name}"
@@ -102,6 +103,19 @@ def imported(path) -> set[pathlib.Path]:
             for name in (f"{node.module}.{alias.name}" for alias in node.names):
                 modules.add(module(name) if module(name).exists() else module(node.module))
     return modules
+
+
+def test_imports_point_one_way_as_the_architecture_page_says():
+    page = read(ROOT / "docs" / "architecture.md").partition("\nImports point one way:")[2]
+    lines = [line.split() for line in page.split("```")[1].strip().splitlines()]
+    level = {folder: number for number, folders in enumerate(lines) for folder in folders}
+    assert set(level) == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    for path in (path for folder in level for path in (PACKAGE / folder).rglob("*.py")):
+        folder = path.relative_to(PACKAGE).parts[0]
+        for other in imported(path):
+            first = other.relative_to(PACKAGE).parts[0]
+            for_all = first in (folder, "errors.py", "config.py", "__init__.py")
+            assert for_all or level.get(first, len(lines)) < level[folder], f"{path} imports {other}"
 
 
 def test_from_train_to_any_equation_in_few_hops():
