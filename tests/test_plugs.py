@@ -21,6 +21,7 @@ from clrec_tf.settings.registry import Registry
 from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
+from clrec_tf.training import run_config
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -172,3 +173,19 @@ def test_settings_by_their_flags_names():
     assert other.without_unread().plugs == {}
     with pytest.raises(UserError, match="unknown settings colour"):
         Config.of(colour="red")
+
+
+def test_records_from_when_all_settings_of_queues_stood_with_the_model_are_read():
+    settings = Config.of(queue="raw", queue_size=64, batch_size=16, attention_heads=2, loss="contrastive", debias_beta=.5)
+    saved = json.loads(json.dumps(run_config.record(settings)))
+    for name in ("queue", "queue_size", "mask_same_user", "balanced_gradient", "prefill_queue", "st_mode", "st_max_ratio"):
+        saved["model"][name] = saved["loss"].pop(name)
+    del saved["loss"]["sampler"]  # a setting that did not exist yet
+    read = run_config.saved_settings(saved)
+    assert (read.objective, read.encoder, read.tower) == (settings.objective, settings.encoder, settings.tower)
+    assert read.model == settings.model and read.loss == settings.loss
+    run_config.check_resumable({**saved, "schema_hash": "h"}, settings, "h")
+    with pytest.raises(UserError, match="--queue=cached differs from raw"):
+        run_config.check_resumable({**saved, "schema_hash": "h"}, settings.but(queue="cached"), "h")
+    with pytest.raises(UserError, match="unknown settings colour"):
+        run_config.saved_settings({**saved, "model": {**saved["model"], "colour": "red"}})

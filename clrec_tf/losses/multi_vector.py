@@ -7,12 +7,13 @@ empty slot.
 
 L_cl = −log Σ_h ẅ_h e^{s_hT} + log Σ_{h', y'} n_{y'} e^{s_h'y'},  s = ⟨z, g⟩ / ρ of normalized vectors.
 """
-import dataclasses
 import math
 
 import tensorflow as tf
 
 from clrec_tf.losses.contrastive import SAFE_EXPONENT
+from clrec_tf.losses.grouped_candidates import GroupedCandidates
+from clrec_tf.losses.grouped_candidates import SortedRows
 
 VECTORS_AT_ONCE = 512  # of users in a chunk: their terms stay near the processor, and products are large enough
 ST_MODES = ("literal", "capped", "soft")
@@ -127,12 +128,11 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
 
     @tf.custom_gradient
     def mean(vectors, shared, own):
-        rows = tf.gather(vectors, order) / temperature
-        sorted_shares = tf.gather(shares, order)
-        found = _grouped(rows, sorted_shares, ends - sizes, ends, shared, shared_counts, None if one else own,
-                         None if one else own_counts, 1.0 / temperature > SAFE_EXPONENT, trained, chunk)
-        logs, by_vectors, by_shared, by_own = found
-        total = tf.reduce_sum(tf.math.multiply_no_nan(logs, sorted_shares))
+        rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(shares, order), ends - sizes, ends)
+        candidates = GroupedCandidates(shared, shared_counts, None if one else own, None if one else own_counts, trained,
+                                       1.0 / temperature > SAFE_EXPONENT, chunk)
+        logs, by_vectors, by_shared, by_own = candidates.differentiate(rows)
+        total = tf.reduce_sum(tf.math.multiply_no_nan(logs, rows.shares))
         by_vectors = tf.scatter_nd(order[:, None], by_vectors / temperature, tf.shape(vectors, tf.int32))
 
         def gradient(upstream, _):
@@ -142,103 +142,3 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
 
     total, logs = mean(vectors, shared, tf.zeros([]) if one else tf.cast(own, tf.float32))
     return total, tf.stop_gradient(logs)
-
-
-def _grouped(rows, shares, begins, ends, shared, shared_counts, own, own_counts, shifted, trained, chunk):
-    """log Z of rows sorted by intent, and the gradients of `mean_log_denominator`.
-
-    Returns:
-      (log Z [B], by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar without meaning).
-    """
-    groups = own.shape[0] if own is not None else shared_counts.shape[0]
-    # Of shared candidates the first `train_shared` have a gradient; of own ones all or none.
-    size, width, heads = tf.shape(shared)[0], rows.shape[2], rows.shape[1]
-    train_shared, train_own = (size, own is not None) if trained is None else (tf.shape(trained)[1], False)
-    shared = _without_empty(shared, tf.reduce_max(shared_counts, axis=0))
-
-    def of_group(group, logs, by_rows, by_shared, by_own, piece):
-        sets = [Candidates(shared, shared_counts[tf.minimum(group, shared_counts.shape[0] - 1)], train_shared)]
-        if own is not None:
-            mine = _without_empty(own[group], own_counts[group])
-            sets.append(Candidates(mine, own_counts[group], tf.shape(mine)[0] if train_own else None))
-
-        def of_chunk(begin, logs, by_rows, by_sets, piece):
-            end = tf.minimum(begin + chunk, ends[group])
-            log_sums, by_users, by_live = _chunk(rows[begin:end], shares[begin:end], sets, shifted)
-            by_sets = [sums + more for sums, more in zip(by_sets, by_live)]
-            return end, logs.write(piece, log_sums), by_rows.write(piece, by_users), by_sets, piece + 1
-
-        live = [tf.zeros([candidates.live, width]) for candidates in sets if candidates.live is not None]
-        _, logs, by_rows, by_sets, piece = tf.while_loop(
-            lambda begin, *_: begin < ends[group], of_chunk, [begins[group], logs, by_rows, live, piece],
-            shape_invariants=[tf.TensorShape([]), None, None, [tf.TensorShape([None, width])] * len(live),
-                              tf.TensorShape([])],
-            parallel_iterations=1)
-        by_shared += by_sets[0] if trained is None else trained[group][:, None] * by_sets[0]
-        if train_own:
-            by_own = by_own.write(group, by_sets[1])
-        return group + 1, logs, by_rows, by_shared, by_own, piece
-
-    pieces = lambda *shape: tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False,
-                                           element_shape=[None, *shape])
-    queues = tf.TensorArray(tf.float32, groups if train_own else 0,
-                            element_shape=own.shape[1:] if train_own else None)
-    _, logs, by_rows, by_shared, by_own, _ = tf.while_loop(
-        lambda group, *_: group < groups, of_group,
-        [0, pieces(), pieces(heads, width), tf.zeros([train_shared, width]), queues, 0],
-        shape_invariants=[tf.TensorShape([]), None, None, tf.TensorShape([None, width]), None, tf.TensorShape([])],
-        parallel_iterations=1)
-    by_shared = tf.pad(by_shared, [[0, size - train_shared], [0, 0]])
-    if own is None:
-        by_own = tf.zeros([])
-    else:
-        by_own = by_own.stack() if train_own else tf.zeros_like(own)
-    return logs.concat(), tf.reshape(by_rows.concat(), [-1, heads, width]), by_shared, by_own
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-    """Some of what a chunk meets.
-
-    Attributes:
-      vectors: [M,D].
-      counts: [M].
-      live: how many, the first, have a gradient; None: none.
-    """
-    vectors: tf.Tensor
-    counts: tf.Tensor
-    live: tf.Tensor | None
-
-
-def _without_empty(vectors, counts):
-    """Zeros in empty slots, which may hold anything: it must not become inf·0."""
-    return tf.where(counts[:, None] > 0, vectors, 0.0)
-
-
-def _chunk(rows, shares, sets, shifted):
-    """Rows [n,H,D], already over ρ, with sets of `Candidates`, each in its own products: to join them would copy them.
-
-    Returns:
-      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D]; [those by each set's live ones]).
-    """
-    heads, width = rows.shape[1], rows.shape[2]
-    flat = tf.reshape(rows, [-1, width])
-    of_rows = lambda reduce, parts: reduce(
-        tf.reshape(tf.stack([reduce(part, axis=1) for part in parts], axis=1), [-1, heads * len(parts)]), axis=1)
-    # log n with the logits; −inf, a term of 0, for an empty slot.
-    logits = [tf.nn.bias_add(tf.matmul(flat, part.vectors, transpose_b=True), tf.math.log(part.counts))
-              for part in sets]
-    top = 0.0
-    if shifted:
-        top = of_rows(tf.reduce_max, logits)
-        top = tf.where(top > -math.inf, top, 0.0)
-        logits = [part - tf.repeat(top, heads)[:, None] for part in logits]
-    terms = [tf.exp(part) for part in logits]
-    sums = of_rows(tf.reduce_sum, terms)
-    scale = tf.repeat(tf.math.divide_no_nan(shares, sums), heads)[:, None]
-    by_rows = scale * tf.add_n([tf.matmul(term, part.vectors) for term, part in zip(terms, sets)])
-    scaled = scale * flat
-    by_live = [tf.matmul(term[:, :part.live], scaled, transpose_a=True) for term, part in zip(terms, sets)
-               if part.live is not None]
-    # 0 where nothing is compared with, as in a batch of rows that do not count.
-    return tf.math.log(tf.where(sums > 0, sums, 1.0)) + top, tf.reshape(by_rows, [-1, heads, width]), by_live

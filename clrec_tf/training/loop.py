@@ -58,12 +58,7 @@ def _train(config, runtime, lock) -> int:
     with StopSignals() as stop:
         while not run.finished:
             until = next_event(progress.step, run, settings)
-            for steps, repeated, result in results(run, until, stop, config):
-                progress.step += steps
-                progress.repeated_steps += repeated
-                check_finite(progress, result, steps, settings.max_nonfinite_steps)
-                reporter.add(progress.step, steps, result)
-                collapse.add(progress, result)
+            train_until(until, run, stop, config, reporter, collapse)
             lock.check()
             # Nothing is under way now: model, queues and assignments belong together.
             if runtime.evaluator:
@@ -85,6 +80,17 @@ def _train(config, runtime, lock) -> int:
     runtime.close()
     reporter.close()
     return 0 if run.finished else stop.exit_code
+
+
+def train_until(until: int, run, stop, config, reporter, collapse) -> None:
+    """All calls up to a step; their results are counted, judged and reported as they come."""
+    progress = run.progress
+    for steps, repeated, result in results(run, until, stop, config):
+        progress.step += steps
+        progress.repeated_steps += repeated
+        check_finite(progress, result, steps, config.train.max_nonfinite_steps)
+        reporter.add(progress.step, steps, result)
+        collapse.add(progress, result)
 
 
 def next_event(step: int, run, settings) -> int:

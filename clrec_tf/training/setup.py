@@ -93,34 +93,52 @@ def set_up(config: Config, runtime) -> Run:
     objective = build_objective(config, schema, manifest, model, runtime, dataset, plan.steps(0))
     progress = Progress(metric=settings.validation_metric)
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
-    with runtime.unharmed("restoring a checkpoint"):
-        restored = checkpoints.restore_latest() if resumed else None
-    if restored:
-        logging.info("going on from %s", restored)
-        progress.use_metric(settings.validation_metric)
+    if resumed:
+        _restore(checkpoints, progress, settings.validation_metric, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
-
     if objective.prefills and not progress.step:
         # Another seed than training's, or the first batches would meet themselves in the queue.
-        objective.prefill(dataset(training_plan(config, manifest, another=1)))
-        for state in objective.states.values():
-            for variable in state.local_variables.values():
-                runtime.share_local(variable)
-    validates = bool(settings.validate_every) and bool(manifest.records("valid")) and not runtime.evaluator
-    if settings.validate_every and not manifest.records("valid"):
-        logging.info("the data set has no validation part: training runs without validation")
-    validator = Validator(config, schema, manifest, model) if validates else None
+        _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
+
+    validator = _validator(config, schema, manifest, model, runtime)
     feed = runtime.feed(assignments, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
     call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open)
     dispatcher = Dispatcher(call, feed, assignments, runtime, settings.steps_per_call, settings.log_every_steps)
     run = Run(
         model, optimizer, call, lambda: dataset(pools=assignments.remaining()), dispatcher, assignments, progress,
         checkpoints, validator, total_steps,
-        validation_steps(assignments.epoch_ends, settings.validate_every) if validates else [], schema.num_items)
+        validation_steps(assignments.epoch_ends, settings.validate_every) if validator else [], schema.num_items)
     if not run.finished:  # else these settings train nothing, and those that did stay on record
         record_run(workdir, config, schema.hash())
     runtime.check_workdir(workdir)
     return run
+
+
+def _restore(checkpoints: Checkpoints, progress: Progress, metric: str, runtime) -> None:
+    """Goes on from the latest checkpoint, if there is one that can be read."""
+    with runtime.unharmed("restoring a checkpoint"):
+        restored = checkpoints.restore_latest()
+    if restored:
+        logging.info("going on from %s", restored)
+        progress.use_metric(metric)
+
+
+def _prefill(objective, batches, runtime) -> None:
+    """Fills the queues, on every worker alike."""
+    objective.prefill(batches)
+    for state in objective.states.values():
+        for variable in state.local_variables.values():
+            runtime.share_local(variable)
+
+
+def _validator(config: Config, schema: schema_lib.Schema, manifest: schema_lib.Manifest, model, runtime):
+    """The `Validator`; None where nothing is validated, or by another process."""
+    if not config.train.validate_every:
+        return None
+    if not manifest.records("valid"):
+        logging.info("the data set has no validation part: training runs without validation")
+        return None
+    return None if runtime.evaluator else Validator(config, schema, manifest, model)
 
 
 def _parsed(schema: schema_lib.Schema, model) -> schema_lib.Schema:
