@@ -1,4 +1,5 @@
 """What several test modules share."""
+import multiprocessing
 import os
 import pathlib
 
@@ -16,6 +17,15 @@ def shared_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist: set CLREC_DATA to the folder of the real data sets")
     return folder
+
+
+@pytest.fixture
+def quick_children(monkeypatch) -> None:
+    """Measuring processes (lab/children.py) are forked from one that has imported TensorFlow: their memory is not theirs
+    alone, all else is."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.preloaded"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: context)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import gc
+import importlib
 import json
 import os
 import pathlib
@@ -23,7 +23,6 @@ import types
 import numpy
 
 ROOT = pathlib.Path(__file__).parents[1]
-IMPORTS = ("fastapi", "uvicorn", "msgspec", "prometheus_client", "grpc")  # none that starts threads (polars does)
 _SET_CHILD_SUBREAPER = 36  # of prctl
 _REQUEST_BYTES = 1 << 17
 
@@ -131,14 +130,6 @@ def _become(arguments, cwd, session, environ):
         exec(compile(program, "<string>", "exec"), main.__dict__)  # pylint: disable=exec-used
 
 
-def _import_all():
-    import clrec_tf  # noqa: F401  pylint: disable=unused-import
-    import tensorflow as tf
-    tf.keras.layers.Layer  # pylint: disable=pointless-statement  (loads Keras)
-    for name in IMPORTS:
-        __import__(name)
-
-
 def _end(run) -> None:
     """Runs a program and ends with its exit code, without taking down module by module what was imported."""
     code = 0
@@ -163,7 +154,6 @@ def _end(run) -> None:
 
 if __name__ == "__main__":
     del sys.path[0]  # this folder
-    _import_all()
-    gc.freeze()  # the collector of a child would otherwise copy every page on which an object is
+    importlib.import_module("tests.preloaded")
     asked = _requests(socket.socket(fileno=int(sys.argv[1])))
     _end(lambda: _become(**asked))

@@ -59,6 +59,7 @@ def test_both_models_share_the_item_encoder():
     assert queues[0].capacity + queues[0].main.capacity == queues[1].capacity == 10
 
 
+@pytest.mark.slow
 def test_queues_are_full_and_both_learn():
     steps = intent_steps.ComparedSteps(SMALL, ITEMS, 2)
     batches = draw_batches(ITEMS, SMALL, intent_steps.STEPS)
@@ -83,6 +84,7 @@ def test_half_a_queue_must_hold_a_batch():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_suite_in_small(tmp_path, monkeypatch):
     for name, value in dict(INTENTS=(2, 3), DIM=8, COUNTED_ITEMS=50, CATALOGUES=(200.0, 400.0)).items():
         monkeypatch.setattr(multi_clrec_speed, name, value)

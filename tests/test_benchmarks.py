@@ -169,6 +169,7 @@ def test_drawn_batches(draw):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_training_suite_in_small(tmp_path, data_dir):
     settings = with_suites("training", data_dir=data_dir)
     path = tmp_path / "figures.json"
@@ -195,6 +196,7 @@ def test_training_suite_in_small(tmp_path, data_dir):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_losses_suite_in_small():
     found = suites.run_suites(with_suites("losses"))
     assert set(found["ratios"]) == {f"clrec_vs_sampled_softmax_{name}_T2{of}" for name in (

@@ -200,6 +200,7 @@ def command(module, *flags, **kwargs):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_from_log_to_results_on_the_command_line(tmp_path):
     """A planted successor: as an item is usually followed by the next one, the commands find it again."""
     (tmp_path / "log.csv").write_text(small_run.click_log(users=120))
