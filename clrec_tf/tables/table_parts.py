@@ -1,4 +1,5 @@
 """One file as a lazy frame: delimited text, JSON lines, Parquet or Arrow, told apart by its content."""
+import collections
 import csv
 import dataclasses
 import os
@@ -130,7 +131,7 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
     if columns is None:
         skip_header = True
         columns = _names(header.replace(delimiter, mark).replace("\r", ""), mark, quoted, path)
-    repeated = sorted({name for name in columns if list(columns).count(name) > 1})
+    repeated = sorted(name for name, times in collections.Counter(columns).items() if times > 1)
     if repeated:
         hint = f"; {headers.remedy(len(columns))}" if any(map(headers.is_number, columns)) else ""
         raise DataError(f"{path}: column {repeated[0]!r} stands twice in the header: rename one{hint}")
