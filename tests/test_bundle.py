@@ -13,8 +13,8 @@ import pytest
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
-from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.publishing import bundle_checks
+from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.system import json_files

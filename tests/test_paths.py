@@ -17,7 +17,6 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.settings.setting import help_of
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
 from clrec_tf.prepare import prepare
@@ -27,6 +26,8 @@ from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.saved_index import save_index
 from clrec_tf.retrieval.scann_index import ScannIndex
 from clrec_tf.retrieval.user_requests import read_parquet
+from clrec_tf.settings.serving import ExportConfig
+from clrec_tf.settings.setting import help_of
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
 from tests import exported
@@ -69,7 +70,7 @@ def test_a_folder_that_is_called_like_a_user_is_found(tmp_path, monkeypatch):
 
 
 def test_a_server_may_read_an_object_store():
-    assert config_lib.ExportConfig(serving_base_path="gs://bucket/models").serving_base_path == "gs://bucket/models"
+    assert ExportConfig(serving_base_path="gs://bucket/models").serving_base_path == "gs://bucket/models"
 
 
 def test_the_command_makes_no_folder_of_an_address(tmp_path):
