@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 
 from clrec_tf.command_line import all_sections
-from clrec_tf import config as config_lib
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
