@@ -6,7 +6,7 @@ import setuptools
 
 HERE = pathlib.Path(__file__).parent
 
-SERVE = ["fastapi>=0.115", "uvicorn>=0.30", "uvloop>=0.19", "httptools>=0.6", "msgspec>=0.19",
+SERVE = ["fastapi>=0.115", "uvicorn>=0.54,<0.55", "uvloop>=0.19", "httptools>=0.6", "msgspec>=0.19",
          "prometheus-client>=0.20"]
 # faiss stands beside ScaNN in `benchmark --suite=retrieval`.
 TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",

@@ -1,4 +1,4 @@
-"""The life of the service: listening, telling that it is ready, and an end that finishes what was accepted."""
+"""The life of the service: listening, saying that it is ready, and an end that finishes what was accepted."""
 import asyncio
 import contextlib
 import signal
@@ -13,7 +13,9 @@ from clrec_tf.errors import UserError
 from clrec_tf.server.app import make_app
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.predictor import Predictor
-from clrec_tf.server.protocol import KEEP_ALIVE_S, protocol
+from clrec_tf.server.private_uvicorn import KEEP_ALIVE_S
+from clrec_tf.server.private_uvicorn import SignalledServer
+from clrec_tf.server.protocol import protocol
 from clrec_tf.server.versions import Versions
 
 _SWITCH_S = 5e-4  # longest that a thread keeps Python's lock while another waits: 5 ms would be half of a good answer
@@ -29,16 +31,10 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     """
     sys.setswitchinterval(_SWITCH_S)
     predictor = Predictor(settings, versions, metrics)
-    server = _Server(settings)
-    app = make_app(settings, versions, predictor, metrics, ready=lambda: not server.draining)
-    server.config = uvicorn.Config(
-        app, http=protocol(settings, lambda: server.draining), ws="none", loop="uvloop", lifespan="off",
-        log_config=None, access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG, proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=list(settings.trusted_proxies))
+    server = _http_server(settings, versions, predictor, metrics)
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
-    versions.follow(settings.poll_s)  # 0: only when it is told to look
+    versions.follow(settings.poll_s)
 
     async def run():
         async with _grpc(settings, predictor, versions) as grpc_port:
@@ -55,28 +51,33 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     logging.info("ended at once" if server.force_exit else "ended; every accepted request was answered")
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's, with an end in two steps: first /readyz says no, and after --drain_s accepting ends."""
+def _http_server(settings, versions, predictor, metrics) -> SignalledServer:
+    """uvicorn's server, not started, over the application."""
+    drain = _Drain(settings.drain_s)
+    app = make_app(settings, versions, predictor, metrics, ready=lambda: not drain.begun)
+    server = SignalledServer(uvicorn.Config(
+        app, http=protocol(settings, lambda: drain.begun), ws="none", loop="uvloop", lifespan="off", log_config=None,
+        access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG, proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies)), lambda number: drain.begin(number, server))
+    return server
 
-    def __init__(self, settings: ServeConfig):
-        super().__init__(uvicorn.Config(None, log_config=None))
-        self._drain_s, self.draining, self._loop = settings.drain_s, False, None
 
-    async def serve(self, sockets=None):
-        self._loop = asyncio.get_running_loop()
-        await super().serve(sockets)
+class _Drain:
+    """The end in two steps: first /readyz says no, and after --drain_s accepting ends. Args: seconds."""
 
-    def handle_exit(self, sig, frame):
-        del frame
-        if self.draining:
-            self.should_exit, self.force_exit = True, True
+    def __init__(self, seconds: float):
+        self._seconds, self.begun = seconds, False
+
+    def begin(self, number: int, server: SignalledServer) -> None:
+        """At a signal of this number; a second one ends the server at once."""
+        if self.begun:
+            server.end(at_once=True)
             return
-        self.draining = True
-        logging.info("%s: not ready any more; accepting ends in %g s", signal.Signals(sig).name, self._drain_s)
-        self._loop.call_soon_threadsafe(self._loop.call_later, self._drain_s, self._stop)
-
-    def _stop(self):
-        self.should_exit = True
+        self.begun = True
+        logging.info("%s: not ready any more; accepting ends in %g s", signal.Signals(number).name, self._seconds)
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(loop.call_later, self._seconds, server.end)
 
 
 def _listener(host, port):
