@@ -18,7 +18,7 @@ from clrec_tf.retrieval.export_folder import is_number
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf import retrieve
 from clrec_tf import serve
-from clrec_tf.server.app import version_states
+from clrec_tf.server.model_status import version_states
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.refusals import Refusals
 from clrec_tf.server import trial

@@ -16,8 +16,8 @@ import pytest
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.search_options import SearchOptions
-from clrec_tf.server.app import version_states
-from clrec_tf.server.description import metadata
+from clrec_tf.server.model_status import metadata
+from clrec_tf.server.model_status import version_states
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.versions import Versions

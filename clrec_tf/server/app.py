@@ -1,27 +1,31 @@
-"""The HTTP door: TF Serving's REST paths, health, metrics, and JSON errors."""
-import asyncio
+"""The HTTP server's paths: those of TF Serving's REST API, health and metrics."""
 import functools
-from typing import Callable, Optional
+from typing import Callable
 
-from fastapi import FastAPI, Request, Response
-import msgspec
+from fastapi import FastAPI
+from fastapi import Request
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 import clrec_tf
 from clrec_tf.config import ServeConfig
-from clrec_tf.errors import UserError
 from clrec_tf.server import description
-from clrec_tf.server.faults import Gone, NotFound, ServiceError, TooLarge, TooSlow, Unavailable
+from clrec_tf.server.faults import NotFound
+from clrec_tf.server.faults import ServiceError
+from clrec_tf.server.faults import Unavailable
+from clrec_tf.server.http_answers import add_error_answers
+from clrec_tf.server.http_answers import as_json
+from clrec_tf.server.http_body import read_body
 from clrec_tf.server.metrics import Metrics
+from clrec_tf.server.model_status import metadata
+from clrec_tf.server.model_status import version_states
 from clrec_tf.server.page import add_page
 from clrec_tf.server.predictor import Predictor
 from clrec_tf.server.versions import Versions
-from clrec_tf.server.without_paths import without_paths
 
-_JSON = "application/json"
-_MAX_ERROR = 1000  # characters of an error's text
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+_MODEL = "/v1/models/{name}"
 
 
 def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, metrics: Metrics,
@@ -37,154 +41,80 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
     """
     app = FastAPI(title="clrec_tf", version=clrec_tf.__version__, docs_url=None, redoc_url=None,
                   redirect_slashes=False)
+    paths = _Paths(settings, versions, predictor, metrics, ready)
+    app.add_api_route(_MODEL + ":predict", paths.predict, methods=["POST"], responses=description.PREDICTION)
+    app.add_api_route(_MODEL + "/versions/{version}:predict", paths.predict_version, methods=["POST"],
+                      responses=description.PREDICTION)
+    for path, answer, responses in (
+            (_MODEL, paths.status, description.MODEL), (_MODEL + "/metadata", paths.metadata, description.MODEL),
+            ("/healthz", paths.health, None), ("/readyz", paths.readiness, description.READINESS),
+            ("/metrics", paths.show_metrics, None)):
+        kind = PlainTextResponse if path == "/metrics" else JSONResponse
+        app.add_api_route(path, answer, methods=["GET"], responses=responses, response_class=kind)
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
     described = functools.cache(functools.partial(description.describe, app, settings))
     app.openapi = lambda: described(versions.engine.id_type, versions.engine.intents, versions.engine.bundle.dial)
-    model, in_version = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
-
-    def checked(name):
-        if name != settings.model_name:
-            raise NotFound(f"there is no model {name!r}, the service has {settings.model_name!r} (--model_name)")
-
-    def get(path):
-        """Decorates what answers GET and HEAD."""
-        return lambda made: app.head(path, include_in_schema=False)(app.get(path)(made))
-
-    @app.post(model + ":predict")
-    async def predict(name: str, request: Request) -> Response:
-        """Answers `retrieve`, `serving_default` (user vectors) or `encode_items`."""
-        return await answer(name, "", request)
-
-    @app.post(in_version + ":predict")
-    async def predict_version(name: str, version: str, request: Request) -> Response:
-        """The same, if this very version is served."""
-        return await answer(name, version, request)
-
-    async def answer(name, version, request):
-        with predictor.held.request() as take:
-            try:
-                checked(name)
-                body = await _body(request, settings, take)
-            except ServiceError as error:
-                metrics.answered("", error.status, 0.0)
-                raise
-            client = request.client.host if request.client else ""
-            return _json(await predictor.json(body, version, client))
-
-    app.add_middleware(_ShortPath, path=f"/v1/models/{settings.model_name}:predict",
-                       answer=functools.partial(answer, settings.model_name, ""))
-
-    @get(model)
-    async def status(name: str) -> Response:
-        """States of versions: the one served, and those refused with the reason."""
-        if name.endswith(":predict"):  # which has a path of its own, but not for GET
-            raise HTTPException(405, headers={"allow": "POST"})
-        checked(name)
-        return _json({"model_version_status": version_states(versions)})
-
-    @get(model + "/metadata")
-    async def metadata(name: str) -> Response:
-        """What is served: facts of the bundle, and the signatures."""
-        checked(name)
-        return _json(description.metadata(settings.model_name, versions.engine))
-
-    @get("/healthz")
-    async def health() -> Response:
-        """200 while the process lives."""
-        return _json({"status": "alive"})
-
-    @get("/readyz")
-    async def readiness() -> Response:
-        """200 while requests are welcome."""
-        if not ready():
-            raise Unavailable("the service is about to end: send requests elsewhere")
-        return _json({"status": "ready", "version": versions.engine.version})
-
-    @get("/metrics")
-    async def show_metrics() -> Response:
-        """Metrics for Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
-
     if settings.page:
-        add_page(app, settings, versions, checked, _json)
-
-    app.add_exception_handler(UserError, _told)
-    app.add_exception_handler(HTTPException, _no_such_page)
-    app.add_exception_handler(Exception, _told)
+        add_page(app, settings, versions, paths.check_name)
+    add_error_answers(app)
     return app
 
 
-class _ShortPath:
-    """Answers POST to one path before FastAPI looks for a route, which takes longer than reading the request does."""
+class _Paths:
+    """One method for each path; their names and docstrings stand in /openapi.json. Args: see `make_app`."""
 
-    def __init__(self, app, path, answer):
-        self._app, self._path, self._answer = app, path, answer
+    def __init__(self, settings, versions, predictor, metrics, ready):
+        self._settings, self._versions, self._predictor = settings, versions, predictor
+        self._metrics, self._ready = metrics, ready
 
-    async def __call__(self, scope, receive, send):
-        if scope["type"] != "http" or scope["path"] != self._path or scope["method"] != "POST":
-            return await self._app(scope, receive, send)
-        request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except UserError as error:
-            response = await _told(request, error)
-        return await response(scope, receive, send)
+    def check_name(self, name: str) -> None:
+        """Raises `NotFound` for a model of another name than the one served."""
+        if name != self._settings.model_name:
+            raise NotFound(f"there is no model {name!r}, the service has {self._settings.model_name!r} (--model_name)")
 
+    async def predict(self, name: str, request: Request) -> Response:
+        """Answers `retrieve`, `serving_default` (user vectors) or `encode_items`."""
+        return await self._prediction(name, "", request)
 
-def version_states(versions: Versions) -> list[dict]:
-    """As TF Serving's GetModelStatus lists versions, the newest first, with what the latest look found wrong."""
-    served, refusals = versions.engine.version, dict(versions.refusals)  # another thread may add to them
-    # What is no version's own fault, such as a bad text in the file `serve_version`, stands by the one that is served.
-    fault = "" if versions.complaint in refusals.values() else versions.complaint
-    states = {served: ("AVAILABLE", "OK", fault)} | {
-        number: ("END", "FAILED_PRECONDITION", text) for number, text in refusals.items() if number != served}
-    return [dict(version=str(number), state=state, status=dict(
-        error_code=code, error_message=without_paths(text, versions.export_dir)))
-            for number, (state, code, text) in sorted(states.items(), reverse=True)]
+    async def predict_version(self, name: str, version: str, request: Request) -> Response:
+        """The same, if this very version is served."""
+        return await self._prediction(name, version, request)
 
+    async def _prediction(self, name, version, request):
+        # The body is read here, not by FastAPI, which would take one of any size and at any pace before anything could
+        # refuse it; and read by msgspec into the same structures as gRPC's inputs, for which there is one set of checks.
+        with self._predictor.held.request() as take:
+            try:
+                self.check_name(name)
+                body = await read_body(request, self._settings, take)
+            except ServiceError as error:
+                self._metrics.answered("", error.status, 0.0)
+                raise
+            client = request.client.host if request.client else ""
+            return as_json(await self._predictor.json(body, version, client))
 
-async def _body(request: Request, settings: ServeConfig, take: Callable[[int], None]) -> bytes:
-    """The whole body, within its size and its time; `take` is told of each part."""
-    def refuse(size):
-        raise TooLarge(f"the body has {size}, at most {settings.max_request_bytes} bytes are accepted "
-                       "(--max_request_bytes): send fewer instances, and of a history the latest clicks")
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > settings.max_request_bytes:
-        refuse(f"{told} bytes")
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(settings.read_timeout_s):
-            async for part in request.stream():
-                size += len(part)
-                if size > settings.max_request_bytes:
-                    refuse(f"{size} bytes and more")
-                take(len(part))
-                parts.append(part)
-    except ClientDisconnect:
-        raise Gone("the client has gone before its request was there") from None
-    except TimeoutError:
-        raise TooSlow(f"the body did not arrive within {settings.read_timeout_s:g} s (--read_timeout_s)") from None
-    return b"".join(parts)
+    async def status(self, name: str) -> Response:
+        """States of versions: the one served, and those refused with the reason."""
+        if name.endswith(":predict"):  # which has a path of its own, but not for GET
+            raise HTTPException(405, headers={"allow": "POST"})
+        self.check_name(name)
+        return as_json({"model_version_status": version_states(self._versions)})
 
+    async def metadata(self, name: str) -> Response:
+        """What is served: facts of the bundle, and the signatures."""
+        self.check_name(name)
+        return as_json(metadata(self._settings.model_name, self._versions.engine))
 
-def _json(value, status=200, headers: Optional[dict] = None) -> Response:
-    return Response(_encode(value), status, headers, _JSON)
+    async def health(self) -> Response:
+        """200 while the process lives."""
+        return as_json({"status": "alive"})
 
+    async def readiness(self) -> Response:
+        """200 while requests are welcome."""
+        if not self._ready():
+            raise Unavailable("the service is about to end: send requests elsewhere")
+        return as_json({"status": "ready", "version": self._versions.engine.version})
 
-async def _told(request: Request, error: Exception) -> Response:
-    """The answer to a request that could not be served. What its client still sends is read and forgotten."""
-    del request
-    if not isinstance(error, UserError):
-        return _json({"error": "the service failed; its log has the details"}, 500)
-    status = error.status if isinstance(error, ServiceError) else 400
-    headers = {}
-    if getattr(error, "retry_s", None):
-        headers["retry-after"] = str(error.retry_s)
-    if isinstance(error, TooSlow):
-        headers["connection"] = "close"
-    text = str(error)  # which may quote what was sent
-    return _json({"error": text if len(text) <= _MAX_ERROR else f"{text[:_MAX_ERROR]} …"}, status, headers)
-
-
-async def _no_such_page(request: Request, error: HTTPException) -> Response:
-    text = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
-    return _json({"error": text}, error.status_code, error.headers)
+    async def show_metrics(self) -> Response:
+        """Metrics for Prometheus."""
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")

@@ -1,22 +1,22 @@
-"""Work beside the event loop: while a large request is read, the others are answered."""
-import asyncio
-import concurrent.futures
-from typing import Any, Callable
+"""Large requests are read beside the event loop, so that others are answered meanwhile."""
+from typing import Any
+from typing import Callable
 
-from clrec_tf.server.faults import Unavailable
+from clrec_tf.server.one_thread import OneThread
 
 _SMALL = 32_768  # bytes or values: reading them takes 8 ms at worst; a thread costs a tenth of a millisecond
-_MOST_WAITING = 32  # pieces of work; each holds what it was given
+_MOST_WAITING = 32  # pieces of work; each holds the request that it reads
 
 
 class Aside:
-    """Runs what is large on one thread, in the order in which it comes, and what is small at once."""
+    """Runs large work on one thread, in the order in which it comes, and small work at once."""
 
     def __init__(self):
-        self._thread, self._waiting = concurrent.futures.ThreadPoolExecutor(1, "aside"), 0
+        self._thread = OneThread("aside", _MOST_WAITING, "{waiting} large requests wait to be read: send smaller ones, "
+                                 "or try again later")
 
     async def __call__(self, size: int, work: Callable[[], Any]):
-        """What `work()` gives, or raises.
+        """What `work()` returns or raises.
 
         Args:
           size: of what it reads, in bytes or values.
@@ -25,17 +25,8 @@ class Aside:
         Raises:
           Unavailable: too much waits for the thread.
         """
-        if size <= _SMALL:
-            return work()
-        if self._waiting >= _MOST_WAITING:
-            raise Unavailable(f"{self._waiting} large requests wait to be read: send smaller ones, or try again later",
-                              1)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        finally:
-            self._waiting -= 1
+        return work() if size <= _SMALL else await self._thread.run(work)
 
     def close(self) -> None:
-        """Waits for what is under way."""
-        self._thread.shutdown()
+        """Waits for the work under way."""
+        self._thread.close()

@@ -1,84 +1,96 @@
-"""What the service says of itself: OpenAPI, and the metadata of the model."""
+"""The OpenAPI description: FastAPI's, with the bodies that msgspec reads.
+
+FastAPI describes paths, parameters and, by the dictionaries below, answers. Bodies it cannot describe, for it does not
+read them (see `app`): their schemas come from the very types by which msgspec checks them, with this service's limits and
+the id type, intents and popularities of the version served.
+"""
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 import msgspec
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.server import bodies
 
 _REF = "#/components/schemas/{name}"
+_RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "seconds, where trying again may help"}}
 
 
-def describe(app, settings: ServeConfig, id_type: str, intents: int, dial) -> dict:
-    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents and `BundleDial`."""
-    from fastapi.openapi.utils import get_openapi  # pylint: disable=import-outside-toplevel
-    found = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
-                        description=f"Retrieval by the model {settings.model_name}.")
-    _, schemas = msgspec.json.schema_components(tuple(bodies.INSTANCES.values()), ref_template=_REF)
-    components = found.setdefault("components", {}).setdefault("schemas", {})
-    components.clear()  # FastAPI's own shapes of errors are not ours
-    _bound(schemas, settings, id_type, intents, dial)
-    components |= schemas | {
-        "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
-        "Prediction": {"type": "object", "additionalProperties": True}}
-    for path, methods in found["paths"].items():
-        for operation in methods.values():
-            responses = operation["responses"]
-            responses.pop("422", None)
-            for parameter in operation.get("parameters", ()):
-                if parameter["name"] == "name":
-                    parameter["schema"] = {"type": "string", "enum": [settings.model_name]}
-            error = {"content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
-            if path.endswith(":predict"):
-                forms = [_body(signature, kind, settings, schemas) for signature, kind in bodies.INSTANCES.items()]
-                operation["requestBody"] = {"required": True, "content": {"application/json": {
-                    "schema": {"anyOf": forms}}}}
-                responses["200"] = {"description": "predictions, one per instance; or outputs, for inputs", "content": {
-                    "application/json": {"schema": {"type": "object", "properties": {
-                        "predictions": {"type": "array", "items": {"$ref": _REF.format(name="Prediction")}},
-                        "outputs": {"type": "object"}}}}}}
-                for status, text in _STATUS.items():
-                    responses[str(status)] = {"description": text} | error
-            elif "{name}" in path:
-                for status in (404, 503):
-                    responses[str(status)] = {"description": _STATUS[status]} | error
-            elif path == "/readyz":
-                responses["503"] = {"description": "The service is about to end."} | error
-            elif path == "/metrics":
-                responses["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
-            for status in {"429", "503"} & set(responses):
-                responses[status]["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description":
-                                                                "seconds, where trying again may help"}}
-    return found
+def _error(status, text):
+    """An answer that says what is wrong."""
+    answer = {"description": text, "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
+    return answer | ({"headers": _RETRY_AFTER} if status in (429, 503) else {})
 
 
-_STATUS = {
+_NO_SUCH_MODEL, _TOO_MUCH = "No such model or version.", (
+    "The service has too much to do; Retry-After says when to try again.")
+PREDICTION = {
+    200: {"description": "predictions, one per instance; or outputs, for inputs", "content": {"application/json": {
+        "schema": {"type": "object", "properties": {
+            "predictions": {"type": "array", "items": {"$ref": _REF.format(name="Prediction")}},
+            "outputs": {"type": "object"}}}}}}
+} | {status: _error(status, text) for status, text in {
     400: "Something in the body is wrong; the text says what, where, and what is expected.",
-    404: "No such model or version.",
+    404: _NO_SUCH_MODEL,
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     429: "This client has too many requests under way.",
     500: "The service failed.",
-    503: "The service has too much to do; Retry-After says when to try again.",
+    503: _TOO_MUCH,
     504: "No answer in time.",
-}
+}.items()}
+MODEL = {404: _error(404, _NO_SUCH_MODEL), 503: _error(503, _TOO_MUCH)}
+READINESS = {503: _error(503, "The service is about to end.")}
+
+
+def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial) -> dict:
+    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents and `BundleDial`."""
+    description = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
+                              description=f"Retrieval by the model {settings.model_name}.")
+    schemas = _schemas(settings, id_type, intents, dial)
+    description["components"] = {"schemas": schemas}
+    for path, methods in description["paths"].items():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)  # FastAPI's own, which it never gives: parameters may be any text
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] == "name":
+                    parameter["schema"] = {"type": "string", "enum": [settings.model_name]}
+            if path.endswith(":predict"):
+                operation["requestBody"] = _request_body(settings, schemas)
+    return description
+
+
+def _schemas(settings, id_type, intents, dial):
+    """By name: users and items as `bodies` reads them, within the limits; an error, and a prediction."""
+    _, schemas = msgspec.json.schema_components(tuple(bodies.INSTANCES.values()), ref_template=_REF)
+    _bound(schemas, settings, id_type, intents, dial)
+    return schemas | {
+        "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
+        "Prediction": {"type": "object", "additionalProperties": True}}
 
 
 def _bound(schemas, settings, id_type, intents, dial):
     """Puts the limits of this service, the type of ids, the intents and the popularities into the entries."""
-    one = {"type": "string"}
+    item_id = {"type": "string"}
     if id_type == "int":
-        one = {"anyOf": [{"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
-                         {"type": "string", "pattern": "^[0-9]{1,18}$"}]}
-    listed = {"maxItems": settings.max_listed, "items": one}
+        item_id = {"anyOf": [{"type": "integer", "minimum": 1 - 2**63, "maximum": 2**63 - 1},
+                             {"type": "string", "pattern": "^[0-9]{1,18}$"}]}
+    listed = {"maxItems": settings.max_listed, "items": item_id}
     limits = {"k": {"maximum": settings.max_k}, "intents": {"maximum": intents},
               "popularity": {"minimum": dial.lowest, "maximum": dial.highest}} | dict.fromkeys(
         ("history", "exclude", "allow"), listed)
-    schemas[bodies.Item.__name__]["properties"]["ids"] = one
+    schemas[bodies.Item.__name__]["properties"]["ids"] = item_id
     for kind in (bodies.User, bodies.RetrieveUser):
         entries = schemas[kind.__name__]["properties"]
         for name in limits.keys() & entries.keys():
             for form in entries[name].get("anyOf", [entries[name]]):
                 if form.get("type") != "null":
                     form.update(limits[name])
+
+
+def _request_body(settings, schemas):
+    """Any signature's body."""
+    forms = [_body(signature, kind, settings, schemas) for signature, kind in bodies.INSTANCES.items()]
+    return {"required": True, "content": {"application/json": {"schema": {"anyOf": forms}}}}
 
 
 def _columns(entries, leading, settings):
@@ -111,14 +123,3 @@ def _body(signature, kind, settings, schemas):
                 schemas[kind.__name__]["properties"], leading, settings),
             "description": f"one list per entry of {kind.__name__}, all of one length, with one element per user; a "
             "single value counts for all"}}, "required": required + ["inputs"]}]}
-
-
-def metadata(name: str, engine) -> dict:
-    """Facts of the version served."""
-    manifest = engine.bundle.manifest
-    facts = {key: manifest[key] for key in ("checkpoint_hash", "step", "created", "id_type", "items", "dimension",
-                                            "similarity", "max_history", "uses_time", "uses_dwell", "intents", "index",
-                                            "popularity", "dial", "measured", "versions") if key in manifest} | engine.bundle.counts
-    signatures = {signature: list(kind.__struct_fields__) for signature, kind in bodies.INSTANCES.items()}
-    return {"model_spec": {"name": name, "version": str(engine.version)},
-            "metadata": {"bundle": facts, "signatures": signatures}}

@@ -1,7 +1,5 @@
 """The page on which a person tries histories out, and the look-up of items that it needs."""
-import asyncio
 import base64
-import concurrent.futures
 import hashlib
 import html
 import json
@@ -13,8 +11,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 
 from clrec_tf.config import ServeConfig
-from clrec_tf.server.faults import ServiceError, Unavailable
-from clrec_tf.server.item_finder import ItemFinder, known_items
+from clrec_tf.server.faults import ServiceError
+from clrec_tf.server.http_answers import as_json
+from clrec_tf.server.item_finder import ItemFinder
+from clrec_tf.server.item_finder import known_items
+from clrec_tf.server.one_thread import OneThread
 from clrec_tf.server.versions import Versions
 
 _TEMPLATE = (pathlib.Path(__file__).parent / "page.html").read_text(encoding="utf-8")
@@ -24,20 +25,18 @@ _MOST_LOOKUPS = 1000  # ids at once
 _MOST_WAITING = 20  # look-ups, beyond which they are refused
 
 
-def add_page(app: FastAPI, settings: ServeConfig, versions: Versions, checked: Callable[[str], None],
-             as_json: Callable[[dict], Response]) -> None:
+def add_page(app: FastAPI, settings: ServeConfig, versions: Versions, check_name: Callable[[str], None]) -> None:
     """Adds / and /v1/models/NAME/items, which is for the page alone.
 
     Args:
       app: to be added to.
       settings: of the service.
       versions: which is served.
-      checked: raises if a model's name is not the one served.
-      as_json: an answer of JSON.
+      check_name: raises if a model's name is not the one served.
     """
-    finder, waiting = ItemFinder(), 0
+    finder = ItemFinder()
     # One thread: whatever people type, the service's own work waits for one search at most.
-    thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="items")
+    thread = OneThread("items", _MOST_WAITING, "{waiting} searches for items are under way: try again in a second")
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Response:
@@ -46,16 +45,8 @@ def add_page(app: FastAPI, settings: ServeConfig, versions: Versions, checked: C
     @app.get("/v1/models/{name}/items", include_in_schema=False)
     async def items(name: str, request: Request) -> Response:
         """Items of ids (`?id=…&id=…`), or those that a text finds (`?query=…&limit=…`)."""
-        nonlocal waiting
-        checked(name)
-        work = _work(finder, versions.engine.bundle, request.query_params)
-        if waiting >= _MOST_WAITING:
-            raise Unavailable(f"{waiting} searches for items are under way: try again in a second", 1)
-        waiting += 1
-        try:
-            return as_json(await asyncio.get_running_loop().run_in_executor(thread, work))
-        finally:
-            waiting -= 1
+        check_name(name)
+        return as_json(await thread.run(_work(finder, versions.engine.bundle, request.query_params)))
 
 
 def _work(finder, bundle, parameters):
