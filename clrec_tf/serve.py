@@ -33,7 +33,6 @@ def main(config: Config) -> None:
     try:
         from clrec_tf.server import metrics as metrics_lib, server  # pylint: disable=import-outside-toplevel
         from clrec_tf.server.engine import Engine  # pylint: disable=import-outside-toplevel
-        from clrec_tf.server.huge_pages import use_huge_pages  # pylint: disable=import-outside-toplevel
         from clrec_tf.server.versions import Versions  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise UserError(f"the service needs packages that do not load ({error}): pip install -c constraints.txt -e "
@@ -44,12 +43,8 @@ def main(config: Config) -> None:
     defaults = SearchOptions(retrieve.k, retrieve.exclude_seen, retrieve.intents, retrieve.merge,
                              popularity=config.dial.one)
     metrics = metrics_lib.Metrics()
-
-    def make(bundle):
-        if versions.engine is None:  # pages of a process at work would be moved under its feet, and requests stall
-            use_huge_pages()
-        return Engine(bundle, defaults, metrics.observe)
-    versions = Versions(export_dir, settings.serve_version, make, metrics.swapped, metrics.refused)
+    versions = Versions(export_dir, settings.serve_version, lambda bundle: Engine(bundle, defaults, metrics.observe),
+                        metrics.swapped, metrics.refused)
     logging.info("loading from %s", export_dir)
     versions.start()
     server.serve(settings, versions, metrics)
