@@ -5,7 +5,8 @@ from absl import logging
 import tensorflow as tf
 
 from clrec_tf import command_line
-from clrec_tf.config import Config, require
+from clrec_tf.config import Config
+from clrec_tf.config import require
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.export_folder import checked_export_dir
 from clrec_tf.retrieval.export_folder import export_dir_of
@@ -31,8 +32,9 @@ def main(config: Config) -> None:
     if retrieve.k > settings.max_k:
         raise UserError(f"--k={retrieve.k} is more than --max_k={settings.max_k}: raise the latter, or lower --k")
     try:
-        from clrec_tf.server import metrics as metrics_lib, server  # pylint: disable=import-outside-toplevel
         from clrec_tf.server.engine import Engine  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server import metrics as metrics_lib  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server import server  # pylint: disable=import-outside-toplevel
         from clrec_tf.server.versions import Versions  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise UserError(f"the service needs packages that do not load ({error}): pip install -c constraints.txt -e "

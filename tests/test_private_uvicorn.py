@@ -238,8 +238,8 @@ def test_garbage_is_logged_by_the_logger_that_is_silenced(caplog):
 
 
 def test_no_other_module_names_what_is_not_documented_and_setup_admits_the_version_seen():
-    imports = {str(path.relative_to(PACKAGE)): re.findall(r"^(?:from|import) (uvicorn\S*)", path.read_text(), re.MULTILINE)
-               for path in PACKAGE.rglob("*.py")}
+    pattern = re.compile(r"^(?:from|import) (uvicorn\S*)", re.MULTILINE)
+    imports = {str(path.relative_to(PACKAGE)): pattern.findall(path.read_text()) for path in PACKAGE.rglob("*.py")}
     assert {path for path, names in imports.items() if set(names) - {"uvicorn"}} == {"server/private_uvicorn.py"}
     root, (seen,) = PACKAGE.parent, re.findall(r"uvicorn (\d+\.\d+),", private_uvicorn.__doc__)
     major, minor = map(int, seen.split("."))

@@ -38,7 +38,7 @@ class Application:
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def door(request):
+def server(request):
     """Runs a test `async def (connect, application, connections)` beside a server."""
     def run(test):
         async def served():
@@ -51,9 +51,9 @@ def door(request):
             def connection():
                 made.append(config.http_protocol_class(config=config, server_state=state, app_state={}))
                 return made[-1]
-            server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
-            port = server.sockets[0].getsockname()[1]
-            async with server:
+            listener = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
+            port = listener.sockets[0].getsockname()[1]
+            async with listener:
                 await test(lambda: asyncio.open_connection("127.0.0.1", port), application, made)
         with asyncio.Runner(loop_factory=request.param) as runner:
             runner.run(asyncio.wait_for(served(), 30))
@@ -92,7 +92,7 @@ def endless(part, count=3000):
     (POST % b"a" + b"2\r\n{}\r\n0\r\n", b"a: " + b"b" * 1000 + b"\r\n"), (POST % b"a" + b"0\r\na: ", b"b" * 1000),
     (POST % b"a" + b"0\r\n", b"a:b\r\n" * 200), (POST % b"early" + b"2\r\n{}\r\n0\r\n", b"a: " + b"b" * 1000 + b"\r\n"),
     (POST % b"a" + b"2;", b"b" * 1000)], ids=["lines", "one line", "short lines", "after the answer", "extension"])
-def test_what_comes_around_a_body_is_bounded(door, begin, part):
+def test_what_comes_around_a_body_is_bounded(server, begin, part):
     """Three megabytes of trailers or of a chunk's extension, which the parser or uvicorn would keep as they come."""
     async def test(connect, application, made):
         text = await exchanged(connect, begin, *endless(part))
@@ -100,29 +100,29 @@ def test_what_comes_around_a_body_is_bounded(door, begin, part):
         assert b"more than 65536 bytes" in text
         assert sum(len(value) for head in application.heads for _, value in head) < 100
         assert made[0].refused and not made[0].unparsed
-    door(test)
+    server(test)
 
 
-def test_trailers_of_usual_size_are_taken_and_are_no_headers(door):
+def test_trailers_of_usual_size_are_taken_and_are_no_headers(server):
     async def test(connect, application, made):
         text = await exchanged(connect, POST % b"a" + b"2\r\n{}\r\n0\r\nx-forwarded-for: 1.2.3.4\r\n\r\n" + POST % b"b"
                                + b"1\r\n.\r\n0\r\nconnection: close\r\n\r\n")
         assert statuses(text) == [200, 200] and b"/a 2;" in text and b"/b 1;" in text
         assert [dict(head).keys() for head in application.heads] == [{b"host", b"transfer-encoding"}] * 2
-    door(test)
+    server(test)
 
 
 @pytest.mark.parametrize("size, expected", [(HEAD - 100, 200), (HEAD + 2 * SLICE, 431), (10**6, 431)])
-def test_a_head_is_bounded_wherever_it_stands(door, size, expected):
+def test_a_head_is_bounded_wherever_it_stands(server, size, expected):
     async def test(connect, application, made):
         one = b"GET /a HTTP/1.1\r\nx: " + b"y" * (size - 25) + b"\r\n\r\n"
         assert statuses(await exchanged(connect, one)) == [expected]
         text = await exchanged(connect, b"GET /b HTTP/1.1\r\n\r\n" * 500, one)
         assert statuses(text) == [200] * 500 + [expected]
-    door(test)
+    server(test)
 
 
-def test_a_chain_of_any_length_is_answered_in_turn_and_waits_as_it_came(door):
+def test_a_chain_of_any_length_is_answered_in_turn_and_waits_as_it_came(server):
     """A megabyte in one piece: answers come in order, and few requests are taken apart before their turn."""
     async def test(connect, application, made):
         text = await exchanged(connect, b"".join(b"GET /%d HTTP/1.1\r\nx: %b\r\n\r\n" % (n, b"y" * 200)
@@ -137,10 +137,10 @@ def test_a_chain_of_any_length_is_answered_in_turn_and_waits_as_it_came(door):
         assert made[1].unparsed and made[1].flow.read_paused
         application.open.set()
         assert statuses(await sending) == [200] * 20_001
-    door(test)
+    server(test)
 
 
-def test_bodies_in_a_chain_and_in_pieces_of_any_size(door):
+def test_bodies_in_a_chain_and_in_pieces_of_any_size(server):
     async def test(connect, application, made):
         chunks = lambda size, count: b"%x\r\n%b\r\n" % (size, b"z" * size) * count + b"0\r\n\r\n"
         sizes = [(1, 3000), (100_000, 9), (5000, 50), (17, 1), (300_000, 2)]
@@ -149,10 +149,10 @@ def test_bodies_in_a_chain_and_in_pieces_of_any_size(door):
         for step in (len(whole), 70_001, 999):
             text = await exchanged(connect, *(whole[start:start + step] for start in range(0, len(whole), step)))
             assert [part.rpartition(b"\r\n")[2] for part in text.split(b";")[:-1]] == expected
-    door(test)
+    server(test)
 
 
-def test_a_refusal_comes_after_the_answers_to_what_came_before(door):
+def test_a_refusal_comes_after_the_answers_to_what_came_before(server):
     async def test(connect, application, made):
         for bad in (b"garbage\r\n\r\n", POST % b"a" + b"zz\r\n", POST % b"a" + b"0\r\n" + b"a: b\r\n" * 20_000):
             application.open.clear()
@@ -164,22 +164,22 @@ def test_a_refusal_comes_after_the_answers_to_what_came_before(door):
             text = await asking
             assert statuses(text)[:2] == [200, 200] and statuses(text)[2] in (400, 431) and len(statuses(text)) == 3
             assert text.index(b"/held") < text.index(b"/b") < text.index(b"error")
-    door(test)
+    server(test)
 
 
-def test_a_refused_body_is_read_on_but_not_for_ever(door):
+def test_a_refused_body_is_read_on_but_not_for_ever(server):
     async def test(connect, application, made):
         text = await exchanged(connect, POST % b"early", *[b"100000\r\n" + b"z" * 2**20 + b"\r\n"] * 70, close=False)
         assert statuses(text) == [200, 413] and b"more than 67108864 bytes" in text
-    door(test)
+    server(test)
 
 
-def test_half_a_request_behind_another_has_to_come_in_time(door):
+def test_half_a_request_behind_another_has_to_come_in_time(server):
     async def test(connect, application, made):
         begun = asyncio.get_running_loop().time()
         text = await exchanged(connect, b"GET /b HTTP/1.1\r\n\r\nGET /c HT", close=False)
         assert statuses(text) == [200] and READ_S / 2 < asyncio.get_running_loop().time() - begun < 10
-    door(test)
+    server(test)
 
 
 def test_bytes_are_counted_in_one_place():

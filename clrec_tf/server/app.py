@@ -81,8 +81,8 @@ class _Paths:
         return await self._prediction(name, version, request)
 
     async def _prediction(self, name, version, request):
-        # The body is read here, not by FastAPI, which would take one of any size and at any pace before anything could
-        # refuse it; and read by msgspec into the same structures as gRPC's inputs, for which there is one set of checks.
+        # Not by FastAPI's models: it would take a body of any size and at any pace before anything could refuse it, and
+        # JSON and gRPC share one reader, `bodies`, whose errors and limits are the same for both.
         with self._predictor.held.request() as take:
             try:
                 self.check_name(name)

@@ -4,14 +4,23 @@
 """
 import dataclasses
 import functools
-from typing import Annotated, Any, Literal, Optional, Sequence, Union, get_args, get_origin
+from typing import Annotated
+from typing import Any
+from typing import get_args
+from typing import get_origin
+from typing import Literal
+from typing import Optional
+from typing import Sequence
+from typing import Union
 
 import msgspec
 
+from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_dial import BundleDial
 from clrec_tf.retrieval.search_options import SearchOptions
-from clrec_tf.retrieval.user_requests import UserRequest, check_times, checked_item
-from clrec_tf.errors import DataError
+from clrec_tf.retrieval.user_requests import check_times
+from clrec_tf.retrieval.user_requests import checked_item
+from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.server.faults import ServiceError
 
 RETRIEVE, USERS, ITEMS = "retrieve", "serving_default", "encode_items"
@@ -198,12 +207,12 @@ def _too_many(count, limits):
 @functools.cache
 def _entries(kind) -> str:
     """The entries of one user or item, each with its choices if it has some."""
-    told = []
+    entries = []
     for field in msgspec.structs.fields(kind):
         choices = [choice for form in (field.type, *get_args(field.type)) if get_origin(form) is Literal
                    for choice in get_args(form)]
-        told.append(field.name + (f" ({' or '.join(choices)})" if choices else ""))
-    return ", ".join(told)
+        entries.append(field.name + (f" ({' or '.join(choices)})" if choices else ""))
+    return ", ".join(entries)
 
 
 def _decoded(decode, name, kind=None):

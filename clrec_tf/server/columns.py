@@ -1,4 +1,4 @@
-"""Arrays of a request -> lists, as JSON would have brought them."""
+"""Arrays of a request -> the lists that JSON would hold."""
 import numpy as np
 
 

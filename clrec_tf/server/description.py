@@ -1,8 +1,8 @@
 """The OpenAPI description: FastAPI's, with the bodies that msgspec reads.
 
-FastAPI describes paths, parameters and, by the dictionaries below, answers. Bodies it cannot describe, for it does not
-read them (see `app`): their schemas come from the very types by which msgspec checks them, with this service's limits and
-the id type, intents and popularities of the version served.
+FastAPI describes paths, parameters and, from the dictionaries below, answers. It cannot describe bodies, since it does
+not read them (see `app`): their schemas come from the types by which msgspec checks them, with this service's limits
+and with the id type, intents and popularities of the version served.
 """
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi

@@ -1,18 +1,21 @@
 """One loaded version at work: batches of jobs in, answers out."""
 import time
-from typing import Callable, Sequence
+from typing import Callable
+from typing import Sequence
 
 from absl import logging
 import numpy as np
 
 from clrec_tf.errors import UserError
-from clrec_tf.server.bodies import ITEMS, RETRIEVE, Job
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import PADDING
 from clrec_tf.retrieval.signatures import read_signatures
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.server.bodies import ITEMS
+from clrec_tf.server.bodies import Job
+from clrec_tf.server.bodies import RETRIEVE
 from clrec_tf.server.faults import Broken
 
 _WARM_BATCHES = (1, 2, 4, 8, 16, 32)
@@ -24,7 +27,7 @@ class Engine:
     Args:
       bundle: loaded.
       defaults: options of searches that say nothing else.
-      observe: told (stage, seconds) of tower and search, once per batch.
+      observe: called with (stage, seconds) for tower and search, once per batch.
 
     Raises:
       UserError: the defaults do not fit the model.
@@ -43,7 +46,7 @@ class Engine:
         return self._retriever.defaults
 
     def warm_up(self) -> None:
-        """Runs batches of usual sizes, so that no request waits for what is done only once; raises what fails."""
+        """Runs batches of usual sizes, so that no request waits for one-time work; raises what fails."""
         known, options = self.bundle.item_ids[:50].tolist(), self.defaults
         for size in _WARM_BATCHES:
             self._run([Job(RETRIEVE, UserRequest(None, known), options)] * size)
@@ -83,9 +86,9 @@ class Engine:
         wanted = [row for row, job in enumerate(jobs) if job.signature == RETRIEVE]
         answers = [None] * len(jobs)
         if wanted:
-            some = users if len(wanted) == len(jobs) else users.of(wanted)
-            found = self._retriever.retrieve([requests[r] for r in wanted], [plans[r] for r in wanted], some)
-            for row, result in zip(wanted, found):
+            searched = users if len(wanted) == len(jobs) else users.of(wanted)
+            results = self._retriever.retrieve([requests[r] for r in wanted], [plans[r] for r in wanted], searched)
+            for row, result in zip(wanted, results):
                 answers[row] = self._retrieved(result)
             self._observe("search", time.perf_counter() - encoded)
         for row, job in enumerate(jobs):

@@ -1,4 +1,4 @@
-"""What a request is answered with if not with a result."""
+"""Errors that a request is answered with, each with its HTTP status."""
 from clrec_tf.errors import UserError
 
 

@@ -1,8 +1,8 @@
 """Messages of TensorFlow Serving's protocol -> arrays, and back.
 
-Nothing is made of an input before it is known to be one. A few bytes may state a shape of billions, for one value may
-stand for all of a tensor; and a map of inputs takes any number of names. So names and
-shapes are looked at first, and a shape is taken only if all of its values were sent.
+No array is made of an input before its name and shape are checked. A few bytes may state a shape of billions, since a
+single value may stand for all of a tensor, and a map of inputs takes any number of names. So a shape is accepted only
+if all of its values were sent.
 """
 import math
 
@@ -12,7 +12,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from clrec_tf.server import bodies
-from clrec_tf.server.faults import NotFound, ServiceError
+from clrec_tf.server.faults import NotFound
+from clrec_tf.server.faults import ServiceError
 
 _FIELDS = {  # where values lie that are not in tensor_content, by the types that an input may have
     tf.int64: "int64_val", tf.int32: "int_val", tf.string: "string_val", tf.float32: "float_val",
@@ -23,7 +24,7 @@ _MOST_EMPTY = 65_536  # rows without values, of which a shape may state any numb
 
 
 def parsed(kind, message: bytes):
-    """A message of a protocol buffer's class; `ServiceError` where it is none."""
+    """A message of a protocol buffer's class; `ServiceError` where the bytes are none."""
     try:
         return kind.FromString(message)
     except DecodeError as error:

@@ -1,28 +1,32 @@
-"""The gRPC door: TensorFlow Serving's PredictionService and ModelService over the same predictor as HTTP.
+"""The gRPC server: TensorFlow Serving's PredictionService and ModelService over the same predictor as HTTP.
 
-Predict, GetModelMetadata and GetModelStatus are answered as TensorFlow Serving answers them, so that its clients fit.
-There is no encryption and no authentication, as there is none behind HTTP: keep the port inside, or put a proxy before.
+Predict, GetModelMetadata and GetModelStatus are answered as TensorFlow Serving answers them, so its clients work here.
+There is no encryption and no authentication, as with HTTP: keep the port internal, or put a proxy in front.
 
-Messages come as bytes and are read by us: gRPC would read them before anything is admitted, on the event loop, and
-writes a traceback for each that is none. And they come as streams of one message, or nobody could be told that it
-takes too long: a call that never sends would hold its place for ever.
+Messages arrive as bytes and are parsed here: gRPC would parse them on the event loop before anything is admitted, and
+logs a traceback for each that it cannot parse. They arrive as streams of one message, since only the reading of a
+stream can have a time limit: a unary call that never sends its message would hold its place for ever.
 """
 import asyncio
 import contextlib
 import dataclasses
 import functools
-from typing import Any, Callable
+from typing import Any
+from typing import Callable
 import urllib.parse
 
 from absl import logging
 import grpc
 from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import predict_pb2
 
 from clrec_tf.errors import UserError
 from clrec_tf.server.counted_line import CountedLine
+from clrec_tf.server.faults import ServiceError
+from clrec_tf.server.faults import TooSlow
 from clrec_tf.server import grpc_messages
-from clrec_tf.server.faults import ServiceError, TooSlow
 
 DEFAULT_SIGNATURE = "serving_default"
 _ENDING_S = 30  # for calls under way when accepting has ended
@@ -41,18 +45,17 @@ class Served:
 
 
 @dataclasses.dataclass(frozen=True)
-class Door:
-    """What the services share.
+class GrpcServices:
+    """Both services, and what they share.
 
     Attributes:
       model_name: the only one that is served.
       served: gives the version that answers now.
       predictor: with `counted`, `held`, `arrays` and `aside` as of `Predictor`. Raises `UserError`, whose `status`, if
-        it has one, is that of HTTP and becomes the code (400 without one), and whose `retry_s` tells clients when to
-        try again.
-      largest: of a message, bytes; and of values in it.
+        it has one, is that of HTTP and becomes the code (400 without one), and whose `retry_s` is sent to clients.
+      largest: bytes of a message, and number of values in it.
       read_timeout_s: in which a message must have arrived.
-      unread: counts messages that are none.
+      unread: counts messages that cannot be parsed.
     """
     model_name: str
     served: Callable[[], Served]
@@ -68,8 +71,8 @@ class Door:
             ("grpc.so_reuseport", 0)])  # or two services would share a port without a word
         services = {"PredictionService": dict(Predict=self._predict, GetModelMetadata=self._metadata),
                     "ModelService": dict(GetModelStatus=self._status)}
-        # Classify, Regress, MultiInference and HandleReloadConfigRequest are unimplemented: these models have none of
-        # the first three, and what is loaded follows the folder of versions.
+        # Classify, Regress, MultiInference and HandleReloadConfigRequest are not implemented: these models have no
+        # signatures for the first three, and the folder of versions decides what is loaded.
         server.add_generic_rpc_handlers([
             grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
                 name: grpc.stream_unary_rpc_method_handler(self._answering(method))
@@ -142,10 +145,10 @@ class Door:
             raise ServiceError(f"metadata_field is {list(request.metadata_field)[:5]}: there is only signature_def")
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name, response.model_spec.version.value = self.model_name, served.version
-        found = get_model_metadata_pb2.SignatureDefMap()
+        signatures = get_model_metadata_pb2.SignatureDefMap()
         for name, text in served.signatures.items():
-            found.signature_def[name].CopyFrom(meta_graph_pb2.SignatureDef.FromString(text))
-        response.metadata["signature_def"].Pack(found)
+            signatures.signature_def[name].CopyFrom(meta_graph_pb2.SignatureDef.FromString(text))
+        response.metadata["signature_def"].Pack(signatures)
         return response.SerializeToString()
 
     async def _status(self, message, client):
@@ -164,7 +167,7 @@ async def listening(settings, predictor, versions):
 
     Args:
       settings: `ServeConfig`.
-      predictor: see `Door`.
+      predictor: see `GrpcServices`.
       versions: with `engine`, whose `version` and `signatures` are served.
 
     Raises:
@@ -172,9 +175,10 @@ async def listening(settings, predictor, versions):
     """
     unread = CountedLine("{count} gRPC messages were none of TensorFlow Serving's and got INVALID_ARGUMENT, the latest "
                          "from {latest}")
-    door = Door(settings.model_name, lambda: Served(versions.engine.version, versions.engine.signatures), predictor,
-                settings.max_request_bytes, settings.read_timeout_s, unread)
-    server = door.server(settings.max_connections)
+    services = GrpcServices(
+        settings.model_name, lambda: Served(versions.engine.version, versions.engine.signatures), predictor,
+        settings.max_request_bytes, settings.read_timeout_s, unread)
+    server = services.server(settings.max_connections)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
         port = server.add_insecure_port(f"{host}:{settings.grpc_port}")

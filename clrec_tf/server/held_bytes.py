@@ -1,6 +1,7 @@
-"""The bytes of all requests under way, by both doors: each is bounded, and so is their sum."""
+"""The bytes of all requests under way, over HTTP and gRPC: each is bounded, and so is their sum."""
 import contextlib
-from typing import Callable, Iterator
+from typing import Callable
+from typing import Iterator
 
 from clrec_tf.server.faults import Unavailable
 
@@ -13,21 +14,21 @@ class HeldBytes:
 
     @contextlib.contextmanager
     def request(self) -> Iterator[Callable[[int], None]]:
-        """While a request is under way; yields what is told of each of its parts, before it is kept.
+        """While a request is under way; yields a function to call with the size of each part before it is stored.
 
         Raises:
           Unavailable: all together would hold too much.
         """
-        mine = 0
+        own = 0
 
         def take(size):
-            nonlocal mine
+            nonlocal own
             if self.held + size > self._most:
                 raise Unavailable(f"requests under way hold {self.held} bytes, of {self._most} that all may hold "
                                   "together: try again later, or start more replicas", 1)
             self.held += size
-            mine += size
+            own += size
         try:
             yield take
         finally:
-            self.held -= mine
+            self.held -= own

@@ -3,7 +3,8 @@ import time
 import unicodedata
 import weakref
 from itertools import islice
-from typing import Iterator, Optional
+from typing import Iterator
+from typing import Optional
 
 import numpy as np
 
@@ -16,22 +17,22 @@ _WORDS = ("\n", "\t", " ")  # before the beginning of an id, of a title, and of 
 class ItemFinder:
     """Finds items by id and title; used by one thread at a time.
 
-    Upper case, accents and runs of white space do not count. The texts that are searched are made as far as a search
-    needs them, and kept until another version comes.
+    Upper case, accents and runs of white space do not count. The texts to be searched are made when a search first
+    needs them, and dropped when another version is served.
 
     Args:
-      seconds: longest that a search may take; what it has not seen by then, it does not find.
+      seconds: longest that a search may take; items that it has not reached by then are not found.
     """
 
     def __init__(self, seconds: float = 0.5):
         self._seconds = seconds
-        self._bundle = lambda: None  # weak: a version that is not served any more is not kept for its texts
+        self._bundle = lambda: None  # weak: texts do not keep a version in memory that is not served any more
         self._texts: dict[int, str] = {}
 
     def find(self, bundle: Bundle, query: str, limit: int) -> dict:
         """Items: that of this very id, then those of which the id, the title or a word of it begins with the query,
-        then those that hold it anywhere; the most popular first, and of them alone for "". Fresh items come last;
-        withdrawn ones too are found as long as they count in histories.
+        then those that hold it anywhere; the most popular first, and for "" only those. Inserted items come last;
+        deleted ones are found too as long as they count in histories.
 
         Returns:
           `items`, at most `limit`, as `known_items` gives them; and `complete`, whether all items were looked at or
@@ -41,7 +42,7 @@ class ItemFinder:
             self._bundle, self._texts = weakref.ref(bundle), {}
         query = folded(query)
         if not query:
-            popular = range(min(bundle.manifest["tower_items"], limit))  # of fresh ones nothing is known
+            popular = range(min(bundle.manifest["tower_items"], limit))  # the popularity of inserted items is not known
             return {"items": _entries(bundle, popular), "complete": True}
         exact = [place for place in _places(bundle, [query]) if place >= 0 and _of_use(bundle, place)]
         begin, within, complete = self._search(bundle, query, limit)
@@ -77,7 +78,7 @@ class ItemFinder:
 def known_items(bundle: Bundle, ids: list[str]) -> dict:
     """Of ids as typed: `items`, each with `id`, `title` or None, and `known`, whether it counts in a history.
 
-    One that does not, but can be retrieved, is `fresh`.
+    An inserted item does not, but can be retrieved: it is `fresh`.
     """
     places = _places(bundle, ids)
     entries = [dict(id=item, title=None, known=False) for item in ids]
@@ -121,7 +122,7 @@ def _number(text: str) -> Optional[int]:
 
 
 def _of_use(bundle, place) -> bool:
-    """Whether an item counts in histories or can be retrieved: a fresh one that was withdrawn does neither."""
+    """Whether an item counts in histories or can be retrieved: one that was inserted and deleted does neither."""
     return place < bundle.manifest["tower_items"] or bool(bundle.live[place])
 
 

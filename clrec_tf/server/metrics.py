@@ -1,4 +1,4 @@
-"""What the service tells Prometheus."""
+"""The metrics that Prometheus reads."""
 import prometheus_client as prometheus
 
 _SECONDS = (.001, .002, .003, .004, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .2, .5, 1, 2, 5)

@@ -1,7 +1,7 @@
-"""Micro-batching: while batches run, requests gather; the next batch takes what has come.
+"""Micro-batching: while batches run, requests gather, and the next batch takes all of them.
 
-Nobody waits for a batch to fill: where there is little to do a request goes at once, alone. Requests that would wait
-too long are refused when they come, so that those accepted keep their latency whatever is offered.
+No request waits for a batch to fill: under light load each is run at once, alone. Requests that would wait too long are
+refused on arrival, so accepted ones keep their latency under any load.
 """
 import asyncio
 import collections
@@ -9,9 +9,12 @@ import concurrent.futures
 import dataclasses
 import math
 import time
-from typing import Any, Callable, Sequence
+from typing import Any
+from typing import Callable
+from typing import Sequence
 
-from clrec_tf.server.faults import Late, Unavailable
+from clrec_tf.server.faults import Late
+from clrec_tf.server.faults import Unavailable
 
 _PATIENCE = 5  # times --timeout_ms, for answers that a pause delays
 _SMOOTHING = 0.1  # weight of the latest batch in the seconds that a job is expected to take
@@ -34,11 +37,10 @@ class MicroBatcher:
       max_waiting: jobs that may wait.
       max_wait_s: longest predicted wait of a request that is accepted.
       timeout_s: after which an accepted request gets `Late`.
-      observe: told (measure, value): "wait" and "batch", in seconds; "jobs" of a batch.
-      workers: batches that may run at a time. What runs outside of Python's lock, tower and search, then runs on as
-        many cores.
-      patient: whether a pause is under way that will end by itself: then only `max_waiting` bounds what is accepted,
-        and answers may take several times as long.
+      observe: called with (measure, value): "wait" and "batch", in seconds; "jobs" of a batch.
+      workers: batches that may run at a time. Tower and search run outside of Python's lock, so on as many cores.
+      patient: whether a pause is under way that ends by itself: then only `max_waiting` bounds what is accepted, and
+        answers may take several times as long.
     """
 
     def __init__(self, run: Callable[[Sequence], Sequence], max_batch: int, max_waiting: int, max_wait_s: float,
@@ -78,7 +80,7 @@ class MicroBatcher:
         """Raises Unavailable if a request of so many jobs would be refused now."""
         ahead = self.waiting_jobs + self._running
         wait = ahead * self._job_seconds
-        # A request that would be alone is always tried, however many jobs it brings.
+        # A request that would run alone is always tried, however many jobs it has.
         if ahead and (self.waiting_jobs + count > self._max_waiting or wait > self._max_wait_s and not self._patient()):
             raise Unavailable(f"{ahead} users are ahead, {wait * 1e3:.0f} ms of work, more than --max_waiting="
                               f"{self._max_waiting} or --max_wait_ms={self._max_wait_s * 1e3:g} allow: try again "
@@ -91,7 +93,7 @@ class MicroBatcher:
             while self._waiting and (not batch or jobs + len(self._waiting[0].jobs) <= self._max_batch):
                 entry = self._waiting.popleft()
                 self.waiting_jobs -= len(entry.jobs)
-                if entry.future.done() or now > entry.deadline:  # its client has been told
+                if entry.future.done() or now > entry.deadline:  # its client has got `Late`
                     continue
                 jobs += len(entry.jobs)
                 batch.append(entry)

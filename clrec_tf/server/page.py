@@ -7,7 +7,9 @@ import pathlib
 import re
 from typing import Callable
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
+from fastapi import Request
+from fastapi import Response
 from fastapi.responses import HTMLResponse
 
 from clrec_tf.config import ServeConfig

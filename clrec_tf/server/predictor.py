@@ -1,9 +1,10 @@
-"""From a request to its answer, whichever door it came by: limits, batches, metrics."""
+"""From a request to its answer, over HTTP or gRPC: limits, batches, metrics."""
 import collections
 import contextlib
 import ipaddress
 import time
-from typing import Callable, Sequence
+from typing import Callable
+from typing import Sequence
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from clrec_tf.server.aside import Aside
 from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain as _plain
 from clrec_tf.server.engine import Engine
-from clrec_tf.server.faults import NotFound, TooMany
+from clrec_tf.server.faults import NotFound
+from clrec_tf.server.faults import TooMany
 from clrec_tf.server.held_bytes import HeldBytes
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.micro_batches import MicroBatcher
@@ -29,7 +31,7 @@ class Predictor:
     Args:
       settings: of the service.
       versions: started.
-      metrics: told what happens.
+      metrics: counts what happens.
     """
 
     def __init__(self, settings: ServeConfig, versions: Versions, metrics: Metrics):
@@ -43,12 +45,12 @@ class Predictor:
 
     async def json(self, body: bytes, version: str, client: str) -> dict:
         """A JSON body -> an object for JSON. Raises `UserError` with a status, 400 if it has none."""
-        with self.counted(client), self._answering() as (engine, tell):
+        with self.counted(client), self._answering() as (engine, set_signature):
             _check(version, engine)
-            self._batches.admit(1)  # before it costs anything: refusing must be cheap when there is too much to do
+            self._batches.admit(1)  # before any other work: refusing must be cheap under overload
             work = await self.aside(len(body), lambda: bodies.parse(
                 body, engine.id_type, engine.defaults, self._limits(engine)))
-            tell(work.signature)
+            set_signature(work.signature)
             answers = await self._answers(engine, work)
             if not work.columns:
                 return {"predictions": answers}
@@ -70,13 +72,13 @@ class Predictor:
             _check(version, engine)
             columns = {name: _plain(values) for name, values in inputs.items()}
             return bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
-        with self._answering() as (engine, tell):
+        with self._answering() as (engine, set_signature):
             self._batches.admit(1)
             work = await self.aside(size, lambda: work_of(engine))
-            tell(work.signature)
+            set_signature(work.signature)
             answers = await self._answers(engine, work)
-            found = sum(len(answer.get("ids", ())) for answer in answers)
-            return await self.aside(found, lambda: padded(answers, work.jobs, engine.id_type, engine.intents > 1))
+            count = sum(len(answer.get("ids", ())) for answer in answers)
+            return await self.aside(count, lambda: padded(answers, work.jobs, engine.id_type, engine.intents > 1))
 
     async def _answers(self, engine, work):
         answers = await self._batches.submit([(engine, job) for job in work.jobs])
@@ -93,14 +95,14 @@ class Predictor:
 
     @contextlib.contextmanager
     def _answering(self):
-        """Yields the engine, and what to tell the signature to, for the metrics."""
+        """Counts and times a request. Yields the engine, and a function to call with the signature once it is known."""
         started, signature, status = time.perf_counter(), "", 500
 
-        def tell(name):
+        def set_signature(name):
             nonlocal signature
             signature = name
         try:
-            yield self.versions.engine, tell
+            yield self.versions.engine, set_signature
             status = 200
         except UserError as error:
             status = getattr(error, "status", 400)
@@ -111,16 +113,16 @@ class Predictor:
     @contextlib.contextmanager
     def counted(self, client: str):
         """While a request of a client's address is under way; `TooMany` if there are too many already."""
-        most = self.settings.max_per_client
-        if not most:
+        limit = self.settings.max_per_client
+        if not limit:
             yield
             return
-        if ":" in client:  # of IPv6, of whose addresses one client has as many as it likes
+        if ":" in client:  # of IPv6, where a client has 2^64 addresses
             with contextlib.suppress(ValueError):
                 client = str(ipaddress.ip_network((client.partition("%")[0], 64), strict=False))
-        if self._clients[client] >= most:
+        if self._clients[client] >= limit:
             self.metrics.answered("", TooMany.status, 0.0)
-            raise TooMany(f"{most} requests of this address are under way (--max_per_client): wait for answers", 1)
+            raise TooMany(f"{limit} requests of this address are under way (--max_per_client): wait for answers", 1)
         self._clients[client] += 1
         try:
             yield
@@ -157,12 +159,12 @@ _TYPES = {"scores": np.float32, "intents": np.int32, "user_vectors": np.float32,
 def padded(answers: Sequence[dict], jobs: Sequence[bodies.Job], id_type: str, several: bool) -> dict:
     """Answers of N jobs as arrays [N,…] by output, as wide as those of the SavedModel and filled up alike.
 
-    What the SavedModel has not (unknown, fallback, titles, and weights of a retrieval) stays away.
+    What the SavedModel does not give (unknown, fallback, titles, and weights of a retrieval) is left out.
     """
     width = None
     if jobs[0].signature == bodies.RETRIEVE:
         width = (max(job.options.k for job in jobs),)
-        # The most popular items, which no intent brought, are of the first one there.
+        # The SavedModel gives the most popular items, which no intent retrieved, as those of intent 0.
         answers = [dict(ids=answer["ids"], scores=answer["scores"]) | (
             dict(intents=answer.get("intents", [0] * len(answer["ids"]))) if several else {}) for answer in answers]
     outputs, fillings = {}, {"ids": PADDING[id_type], "scores": -np.inf, "intents": -1}

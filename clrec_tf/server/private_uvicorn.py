@@ -142,7 +142,12 @@ class _Flow(FlowControl):
 
 
 class SignalledServer(uvicorn.Server):
-    """A server that leaves SIGTERM and SIGINT to a function. Args: config; on_signal, which takes the signal's number."""
+    """A server that leaves SIGTERM and SIGINT to a function.
+
+    Args:
+      config: uvicorn's.
+      on_signal: takes the number of the signal.
+    """
 
     def __init__(self, config: uvicorn.Config, on_signal: Callable[[int], None]):
         super().__init__(config)

@@ -19,8 +19,8 @@ class _Refusal:
 class Refusals:
     """Remembers refused versions by their numbers.
 
-    One is tried again at once when any of its files has changed, for a copy may have gone on; else after pauses that
-    grow, for what failed may have been the disk, the network or memory.
+    A version is tried again at once when any of its files has changed, for a copy may have gone on; else after growing
+    pauses, for the cause may have been the disk, the network or memory.
 
     Args:
       clock: seconds.

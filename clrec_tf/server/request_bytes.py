@@ -1,7 +1,7 @@
 """All bytes of a request in one place: its head, body, the sizes of its chunks, and trailers.
 
-The parser keeps a header's value until it ends and gives the rest away as it comes, so no sum over what it gives
-bounds what it keeps. Counted is therefore what it was fed, a slice at a time.
+The parser stores a header's value until it ends and hands everything else on at once, so the sum of what it hands on
+does not bound what it stores. What counts is therefore what the parser was fed, a slice at a time.
 """
 from typing import Optional
 

@@ -1,6 +1,7 @@
 """One deadline on the event loop."""
 import asyncio
-from typing import Callable, Optional
+from typing import Callable
+from typing import Optional
 
 
 class Timer:

@@ -1,7 +1,7 @@
-"""The try of a version before it takes over: the requests that export kept, and the recall that it promises.
+"""A version is tried before it is served: with the requests that export recorded, and for the recall that it promises.
 
-A bundle whose files are what its manifest says may still be a bad model, for the manifest was written by what made it.
-Beside every export lie requests of held-out users, and the vectors that they are searched with.
+A bundle whose files agree with its manifest may still be a bad model, for the manifest came from the same export. Every
+export records requests of held-out users, and the vectors that are searched for them.
 """
 import math
 import os
@@ -11,16 +11,18 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from clrec_tf.errors import DataError, UserError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.models.top_k import top_k
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.bundle_files import QUERIES_FILE
 from clrec_tf.retrieval.bundle_files import WARMUP_FILE
+from clrec_tf.retrieval.recall import as_good_as
+from clrec_tf.retrieval.recall import recall_at_k
 from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain
 from clrec_tf.server.engine import Engine
-from clrec_tf.retrieval.recall import as_good_as, recall_at_k
 
 _MOST_SCORES = 5e7  # of the exact search, which takes half a second on one core
 _LEAST_QUERIES = 20
@@ -46,7 +48,7 @@ def try_out(engine: Engine) -> None:
 
 
 def _try_requests(engine, path):
-    """Requests as servers get them, one batch after the other."""
+    """Runs the recorded requests, one batch after the other."""
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
         columns = {name: plain(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
@@ -54,7 +56,7 @@ def _try_requests(engine, path):
         limits = bodies.Limits(k=size, listed=2**31, users=2**31, intents=engine.intents, dial=engine.bundle.dial)
         jobs = bodies.by_columns(signature, columns, engine.id_type, engine.defaults, limits).jobs
         problems = [problem for problem in (_problem(signature, answer) for answer in engine(jobs)) if problem]
-        if problems:  # without what was asked: users are not to be read of in a log
+        if problems:  # without the requests: a log must not show users' histories
             raise DataError(f"version {engine.version} was tried on requests that export kept, and gives {problems[0]} "
                             f"in {len(problems)} of {len(jobs)} answers to {signature}: export a sound model again")
 
@@ -74,13 +76,13 @@ def _problem(signature, answer) -> str:
 
 
 def _try_recall(engine, path):
-    """Searches with the vectors of held-out users, as many as an exact search can do beside the others' requests."""
+    """Searches for held-out users: as many as an exact search can manage while the server answers requests."""
     bundle, measured = engine.bundle, engine.bundle.manifest["measured"]
     queries, items = load_queries(os.path.dirname(path)), np.flatnonzero(bundle.live)
     count = min(len(queries), max(_LEAST_QUERIES, int(_MOST_SCORES // len(items))))
-    some, k = queries[np.linspace(0, len(queries) - 1, count).astype(int)], min(measured["recall_k"], len(items))
-    best = _best_scores(bundle, items, some, k)
-    recall = recall_at_k(bundle.index, _Rows(bundle), some, k, bundle.live, best[:, 0])
+    sample, k = queries[np.linspace(0, len(queries) - 1, count).astype(int)], min(measured["recall_k"], len(items))
+    best = _best_scores(bundle, items, sample, k)
+    recall = recall_at_k(bundle.index, _Rows(bundle), sample, k, bundle.live, best[:, 0])
     promised = measured["recall"]
     error = math.sqrt(max(0.0, promised * (1 - promised)) / count) if count < len(queries) else 0.0
     if not recall >= promised - _SAME - _SURE * error:  # NaN compares false
@@ -92,7 +94,7 @@ def _try_recall(engine, path):
 
 
 class _Rows:
-    """The bundle's vectors, of which some are looked at: a copy of all would double an updated index's memory."""
+    """Rows of the bundle's vectors, made when asked for: a copy of all would double an updated index's memory."""
 
     def __init__(self, bundle):
         self._bundle = bundle

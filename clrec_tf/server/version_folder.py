@@ -1,4 +1,4 @@
-"""A folder of versions as it is looked at: which version is asked for, and whether one has changed."""
+"""What a folder of versions holds at the moment: which version is asked for, and whether one has changed."""
 import contextlib
 import dataclasses
 import os
@@ -12,12 +12,12 @@ PIN_FILE = "serve_version"
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A version as it was looked at; one that was made anew under the same number is another.
+    """The state of a version; one that was made anew under the same number differs.
 
     Attributes:
       number: of the version.
       manifest: inode, times and size of manifest.json; () if there is none, and so no version.
-      files: name, size and times of every file, by which a copy that went on is another.
+      files: name, size and times of every file, which differ while a copy goes on.
     """
     number: int
     manifest: tuple = ()
@@ -28,9 +28,10 @@ def seen(export_dir: str, number: int) -> Seen:
     """Looks at a version."""
     folder = os.path.join(export_dir, str(number))
     try:
-        found = os.stat(os.path.join(folder, MANIFEST_FILE))
-        # The last is set back by no copying tool, unlike the time before it.
-        return Seen(number, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns), tuple(_files(folder)))
+        status = os.stat(os.path.join(folder, MANIFEST_FILE))
+        # No copying tool sets the last one back, unlike the time before it.
+        facts = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return Seen(number, facts, tuple(_files(folder)))
     except OSError:
         return Seen(number)
 
@@ -40,8 +41,8 @@ def _files(folder):
         folders.sort()
         for name in sorted(names):
             with contextlib.suppress(FileNotFoundError):  # copying tools rename their files
-                found = os.lstat(os.path.join(parent, name))
-                yield os.path.join(parent, name), found.st_size, found.st_mtime_ns, found.st_ctime_ns
+                status = os.lstat(os.path.join(parent, name))
+                yield os.path.join(parent, name), status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def pinned(export_dir: str, wanted: int) -> int:

@@ -3,32 +3,37 @@ import gc
 import os
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable
+from typing import Optional
 
 from absl import logging
 
-from clrec_tf.errors import DataError, UserError
-from clrec_tf.retrieval.bundle import Bundle, load_bundle
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.refusals import Refusals
 from clrec_tf.server.trial import try_out
-from clrec_tf.server.version_folder import Seen, pinned, seen
+from clrec_tf.server.version_folder import pinned
+from clrec_tf.server.version_folder import Seen
+from clrec_tf.server.version_folder import seen
 
 
 class Versions:
     """Loads, swaps and refuses versions.
 
-    The version in use is replaced by one assignment when the next one stands ready: checked, warm, and tried on
+    The version in use is replaced by one assignment when the next one is ready: checked, warmed up, and tried on
     held-out users; requests that began with the old one end with it. A version that cannot be loaded is refused and
-    named, and what is served stays; it is tried again, see `Refusals`.
+    logged, and what is served stays; it is tried again, see `Refusals`.
 
     Args:
       export_dir: folder of versions.
       wanted: number of --serve_version, 0 for the newest.
       make: makes an engine of a loaded bundle.
-      swapped: told the engine that is served from now on.
-      refused: told whenever a version is refused.
+      swapped: called with the engine that is served from now on.
+      refused: called whenever a version is refused.
     """
 
     def __init__(self, export_dir: str, wanted: int, make: Callable[[Bundle], Engine],
@@ -55,7 +60,7 @@ class Versions:
         Raises:
           DataError: there is none.
         """
-        # What is loaded by now stays, versions go: the collector need not walk through modules to find a version.
+        # Modules stay, versions come and go: the collector need not walk through modules to find an old version.
         gc.collect()
         gc.freeze()
         asked_for = pinned(self.export_dir, self._wanted)
@@ -74,7 +79,7 @@ class Versions:
         raise last
 
     def follow(self, poll_s: float) -> None:
-        """Looks for changes every `poll_s` seconds from now on, 0: only when told; on a thread of its own."""
+        """Looks for changes every `poll_s` seconds on a thread of its own; with 0, only when `look_now` is called."""
         def loop():
             while not self._stop.is_set():
                 self._look_now.wait(poll_s or None)
@@ -90,7 +95,7 @@ class Versions:
         self._look_now.set()
 
     def stop(self) -> None:
-        """Looks no more; a version that is being loaded is not waited for."""
+        """Stops looking, without waiting for a version that is being loaded."""
         self._stop.set()
         self._look_now.set()
 
@@ -122,24 +127,24 @@ class Versions:
         """Serves the version asked for, or the newest that can be; what was wrong with the first tried, if anything."""
         problem = None
         for number in [asked_for] if asked_for else reversed(complete_versions(self.export_dir)):
-            found = self._seen(number)
-            if found.manifest and (found.number, found.manifest) == (self._served.number, self._served.manifest):
-                self._refusals.drop(number)  # spoilt after it was loaded, and put back
+            candidate = self._seen(number)
+            if candidate.manifest and (number, candidate.manifest) == (self._served.number, self._served.manifest):
+                self._refusals.drop(number)  # damaged after it was loaded, and restored
                 break
-            if (found.manifest or asked_for) and self._refusals.due(found):
+            if (candidate.manifest or asked_for) and self._refusals.due(candidate):
                 try:
-                    self._swap(found)
+                    self._swap(candidate)
                     break
                 except UserError as error:
                     problem = problem or error
             if number == self._served.number:
-                break  # it was spoilt after it was loaded; what is served stays, rather than an older version
+                break  # damaged after it was loaded: what is served stays, rather than an older version
         return problem
 
-    def _swap(self, found: Seen):
-        number, started, self.loading = found.number, time.perf_counter(), True
+    def _swap(self, candidate: Seen):
+        number, started, self.loading = candidate.number, time.perf_counter(), True
         try:
-            if not found.manifest:
+            if not candidate.manifest:
                 raise DataError(f"version {number} is asked for, and {self.export_dir} has no complete one of that "
                                 f"number, it has {complete_versions(self.export_dir)}")
             engine = self._make(load_bundle(os.path.join(self.export_dir, str(number))))
@@ -147,28 +152,28 @@ class Versions:
             engine.warm_up()
             try_out(engine)
         except Exception as error:
-            told = error if isinstance(error, UserError) else DataError(
+            reason = error if isinstance(error, UserError) else DataError(
                 f"version {number} cannot be served ({type(error).__name__}: {error}): export again")
-            self._refuse(found, told)
-            if told is error:
+            self._refuse(candidate, reason)
+            if reason is error:
                 raise
-            raise told from error
+            raise reason from error
         finally:
             self.loading = False
         self._replaced = self.engine is not None
-        self._served, self.engine = found, engine
+        self._served, self.engine = candidate, engine
         self._refusals.drop(number)
         self._swapped(engine)
         bundle, took = engine.bundle, time.perf_counter() - started
         logging.info("version %d stands ready after %.1f s: %d items, %s index", number, took, bundle.counts["items"],
                      bundle.manifest["index"]["kind"])
 
-    def _refuse(self, found, error):
-        new, pause_s = self._refusals.add(found, str(error))
+    def _refuse(self, candidate, error):
+        new, pause_s = self._refusals.add(candidate, str(error))
         if new:
             self._refused()
-        logging.error("version %d is refused%s, and tried again in %g s, or when its files change: %s", found.number,
-                      "" if new else " again", pause_s, error)
+        logging.error("version %d is refused%s, and tried again in %g s, or when its files change: %s",
+                      candidate.number, "" if new else " again", pause_s, error)
 
     def _seen(self, number):
         return seen(self.export_dir, number)

@@ -1,4 +1,4 @@
-"""Texts for clients, who are not to learn where the server keeps its files."""
+"""Texts for clients, who must not learn where the server's files are."""
 import os
 import re
 

@@ -1,4 +1,4 @@
-"""Attacks on the gRPC door: messages that stand for more than they hold, that are none, or that never come."""
+"""Attacks on the gRPC server: messages that stand for more than they hold, that are none, or that never come."""
 import concurrent.futures
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Attacks on the HTTP door: requests without end, chains of them, and clients that count as others."""
+"""Attacks on the HTTP server: requests without end, chains of them, and clients that count as others."""
 import concurrent.futures
 import contextlib
 import json
