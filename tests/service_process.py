@@ -2,22 +2,17 @@
 import contextlib
 import http.client
 import json
-import os
 import pathlib
-import re
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 import typing
 
+from clrec_tf.lab.serving_process import ServingProcess
 from tests import forked
 
 ROOT = pathlib.Path(__file__).parents[1]
 START_S = 90  # on a machine that is busy with other tests
-_SERVING = re.compile(r"serving \S+ version (\d+) at http://127\.0\.0\.1:(\d+)")
 
 
 class Answer(typing.NamedTuple):
@@ -39,29 +34,12 @@ class Answer(typing.NamedTuple):
         return self.json["error"]
 
 
-class Service:
+class Service(ServingProcess):
     """A process that serves a folder; it has begun when this returns, and `port` waits until it serves."""
 
     def __init__(self, export_dir, *flags: str):
-        self._log = tempfile.NamedTemporaryFile("wb", suffix=".log")  # not a pipe, which nobody would empty
-        arguments = [sys.executable, "-m", "clrec_tf.serve", f"--export_dir={export_dir}", "--port=0",
-                     "--poll_s=0.1", "--drain_s=0", "--max_wait_ms=10000", "--timeout_ms=30000", *flags]
-        self.process = forked.Popen(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                    stderr=self._log, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
-
-    @property
-    def log(self) -> str:
-        """What it has said on stderr so far."""
-        return pathlib.Path(self._log.name).read_text(encoding="utf-8", errors="replace")
-
-    @property
-    def port(self) -> int:
-        """Of HTTP."""
-        return int(wait_for(lambda: self._alive() and _SERVING.search(self.log), START_S)[2])
-
-    def _alive(self):
-        assert self.process.poll() is None, self.log
-        return True
+        super().__init__(str(export_dir), "--poll_s=0.1", "--drain_s=0", "--max_wait_ms=10000", "--timeout_ms=30000",
+                         *flags, start_s=START_S, folder=str(ROOT), start=forked.Popen)
 
     def connect(self, timeout: float = 30) -> socket.socket:
         """A bare connection."""
@@ -92,10 +70,6 @@ class Service:
         lines = self.request("/metrics").body.decode().splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[:1] != "#")}
 
-    def memory(self) -> int:
-        """Bytes of memory in use."""
-        return int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     def signal(self, number: int) -> None:
         """Sends a signal."""
         self.process.send_signal(number)
@@ -103,13 +77,6 @@ class Service:
     def exit_code(self, timeout: float = 60) -> int:
         """Waits for its end."""
         return self.process.wait(timeout)
-
-    def end(self) -> None:
-        """Ends it, whatever it is doing."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self._log.close()
 
 
 @contextlib.contextmanager
@@ -119,7 +86,7 @@ def serving(export_dir, *flags: str):
     try:
         yield service
     finally:
-        service.end()
+        service.kill()
 
 
 def ask(client: http.client.HTTPConnection, path: str, body=None, method: str = "", headers=()) -> Answer:

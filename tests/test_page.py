@@ -31,7 +31,7 @@ def _services(tmp_path_factory):
         started = dict(text=Service(folders["text"], "--page", "--max_listed=8"),
                        multi=Service(folders["multi"], "--page"), bare=Service(folders["text"]))
         for service in started.values():
-            stack.callback(service.end)
+            stack.callback(service.kill)
         for service in started.values():
             assert service.port
         yield started | dict(text_folder=folders["text"])

@@ -31,7 +31,7 @@ def services():
             found[kind] = Service(folder, *(["--max_k=50", "--max_listed=20", "--max_instances=8", "--k=3",
                                              "--exclude_seen", "--intents=2", "--merge=quota"] if kind == MULTI else
                                             ["--max_k=60", "--max_per_client=9"]))
-            stack.callback(found[kind].end)
+            stack.callback(found[kind].kill)
         yield found
 
 

@@ -2,26 +2,19 @@
 import contextlib
 import dataclasses
 import math
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 import urllib.request
 
 from prometheus_client import parser
 
 from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
-from clrec_tf.lab.benchmarks.measured_cluster import tail
-from clrec_tf.lab.children import resident_memory_bytes
+from clrec_tf.lab.benchmarks.measured_cluster import SHOWN
+from clrec_tf.lab.serving_process import ServingProcess
 
-START_S, STOP_S, CALL_S = 300.0, 30.0, 10.0
+START_S, CALL_S = 300.0, 10.0
 MEMORY_EVERY_S = 0.5
 SHOWN_POINTS = 20  # of memory over time
-ADDRESS = re.compile(r"serving \S+ version \d+ at (http://(?:127\.0\.0\.1|localhost):(\d+))")
 
 
 class ServedBundle:
@@ -32,86 +25,45 @@ class ServedBundle:
       settings: of the service; the port is any free one, and draining waits for nobody.
 
     Attributes:
-      port: listened at.
+      port: of HTTP.
 
     Raises:
       UserError: it does not start.
     """
 
     def __init__(self, export_dir: str, settings: ServeConfig):
-        settings = dataclasses.replace(settings, host=ServeConfig.host, port=0, drain_s=0.0)
+        settings = dataclasses.replace(settings, host=ServeConfig.host, port=ServeConfig.port, drain_s=0.0)
         given = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-        self._command = [*bound_to_us(), sys.executable, "-m", "clrec_tf.serve", f"--export_dir={export_dir}",
-                         *(f"--{name}={','.join(value) if isinstance(value, tuple) else value}"
-                           for name, value in given.items() if value != getattr(ServeConfig, name))]
-        self._base, self.port = "", 0
-        self._messages = self._process = None
+        self._export_dir, self._flags = export_dir, [
+            f"--{name}={','.join(value) if isinstance(value, tuple) else value}"
+            for name, value in given.items() if value != getattr(ServeConfig, name)]
+        self._server, self.port = None, 0
 
     def __enter__(self):
-        self._messages = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(self._command, stdout=self._messages, stderr=self._messages)
+        self._server = ServingProcess(self._export_dir, *self._flags, start_s=START_S, bound=True)
         try:
-            self._wait_until_ready()
+            self.port = self._server.port
         except BaseException:
-            self.close()
+            self._server.stop()
             raise
         return self
-
-    def _wait_until_ready(self):
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
-            self._messages.seek(0)
-            address = ADDRESS.search(self._messages.read().decode(errors="replace"))
-            if address:
-                self._base, self.port = address[1], int(address[2])
-                if self._is_ready():
-                    return
-            if self._process.poll() is not None:
-                raise UserError(f"the service ended with {self._process.returncode}: {tail(self._messages)}")
-            time.sleep(.05)
-        raise UserError(f"the service was not ready within {START_S:g} s: {tail(self._messages)}")
-
-    def _is_ready(self):
-        try:
-            return bool(self._get("/readyz"))
-        except OSError:  # 503 too
-            return False
-
-    def _get(self, path):
-        with urllib.request.urlopen(self._base + path, timeout=CALL_S) as answer:
-            return answer.read().decode() or " "
 
     def metrics(self) -> dict[tuple, float]:
         """(name, labels) -> value, of all samples of /metrics. Raises `UserError` where there is no answer."""
         try:
-            text = self._get("/metrics")
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=CALL_S) as answer:
+                text = answer.read().decode()
         except OSError as error:
-            raise UserError(f"the service does not answer ({error}): {tail(self._messages)}") from error
+            raise UserError(f"the service does not answer ({error}): {self._server.log[-SHOWN:]}") from error
         return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
                 for family in parser.text_string_to_metric_families(text) for sample in family.samples}
 
     def resident_mib(self) -> float:
         """The resident size of the process."""
-        return resident_memory_bytes(self._process.pid) / 2**20
-
-    def close(self):
-        """Ends the service as Kubernetes does, and by force where that does not help."""
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._messages.close()
+        return self._server.memory() / 2**20
 
     def __exit__(self, *error):
-        self.close()
-
-
-def bound_to_us() -> list[str]:
-    """How a command is started that ends with this process, however that ends; nothing where there is no such tool."""
-    tool = shutil.which("setpriv")  # of util-linux
-    return [tool, "--pdeathsig", "TERM"] if tool else []
+        self._server.stop()
 
 
 class Memory:
@@ -123,7 +75,7 @@ class Memory:
 
     def _record(self):
         while not self._ended.is_set():
-            with contextlib.suppress(OSError, StopIteration):  # of a service that has died, which others tell
+            with contextlib.suppress(OSError, IndexError):  # of a service that has ended, which its requests show
                 self._sizes.append(self._served.resident_mib())
             self._ended.wait(MEMORY_EVERY_S)
 
