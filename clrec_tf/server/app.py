@@ -10,7 +10,6 @@ from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 import clrec_tf
-from clrec_tf.config import ServeConfig
 from clrec_tf.server import description
 from clrec_tf.server.faults import NotFound
 from clrec_tf.server.faults import ServiceError
@@ -24,6 +23,7 @@ from clrec_tf.server.model_status import version_states
 from clrec_tf.server.page import add_page
 from clrec_tf.server.predictor import Predictor
 from clrec_tf.server.versions import Versions
+from clrec_tf.settings.service import ServeConfig
 
 _MODEL = "/v1/models/{name}"
 

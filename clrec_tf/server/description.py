@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 import msgspec
 
-from clrec_tf.config import ServeConfig
 from clrec_tf.server import bodies
+from clrec_tf.settings.service import ServeConfig
 
 _REF = "#/components/schemas/{name}"
 _RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "seconds, where trying again may help"}}

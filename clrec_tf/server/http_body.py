@@ -5,10 +5,10 @@ from typing import Callable
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from clrec_tf.config import ServeConfig
 from clrec_tf.server.faults import Gone
 from clrec_tf.server.faults import TooLarge
 from clrec_tf.server.faults import TooSlow
+from clrec_tf.settings.service import ServeConfig
 
 
 async def read_body(request: Request, settings: ServeConfig, take: Callable[[int], None]) -> bytes:

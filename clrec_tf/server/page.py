@@ -12,13 +12,13 @@ from fastapi import Request
 from fastapi import Response
 from fastapi.responses import HTMLResponse
 
-from clrec_tf.config import ServeConfig
 from clrec_tf.server.faults import ServiceError
 from clrec_tf.server.http_answers import as_json
 from clrec_tf.server.item_finder import ItemFinder
 from clrec_tf.server.item_finder import known_items
 from clrec_tf.server.one_thread import OneThread
 from clrec_tf.server.versions import Versions
+from clrec_tf.settings.service import ServeConfig
 
 _TEMPLATE = (pathlib.Path(__file__).parent / "page.html").read_text(encoding="utf-8")
 _MOST_ITEMS = 100  # that one search gives

@@ -8,7 +8,6 @@ from typing import Sequence
 
 import numpy as np
 
-from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.signatures import PADDING
 from clrec_tf.server.aside import Aside
@@ -21,6 +20,7 @@ from clrec_tf.server.held_bytes import HeldBytes
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.micro_batches import MicroBatcher
 from clrec_tf.server.versions import Versions
+from clrec_tf.settings.service import ServeConfig
 
 _MOST_LARGEST = 64  # requests of --max_request_bytes under way; of smaller ones more
 

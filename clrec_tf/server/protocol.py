@@ -4,12 +4,12 @@ from typing import Callable
 
 import msgspec
 
-from clrec_tf.config import ServeConfig
 from clrec_tf.server.private_uvicorn import log_errors_only
 from clrec_tf.server.private_uvicorn import UvicornConnection
 from clrec_tf.server.request_bytes import RequestBytes
 from clrec_tf.server.request_bytes import SLICE
 from clrec_tf.server.timer import Timer
+from clrec_tf.settings.service import ServeConfig
 
 _HEAD_SLICE = 512  # bytes parsed at a time of what is no body: of a chain of requests, 28 at most
 _UNREAD_S = 30  # that a client may leave an answer unread

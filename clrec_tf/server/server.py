@@ -8,7 +8,6 @@ import sys
 from absl import logging
 import uvicorn
 
-from clrec_tf.config import ServeConfig
 from clrec_tf.errors import UserError
 from clrec_tf.server.app import make_app
 from clrec_tf.server.metrics import Metrics
@@ -17,6 +16,7 @@ from clrec_tf.server.private_uvicorn import KEEP_ALIVE_S
 from clrec_tf.server.private_uvicorn import SignalledServer
 from clrec_tf.server.protocol import protocol
 from clrec_tf.server.versions import Versions
+from clrec_tf.settings.service import ServeConfig
 
 _SWITCH_S = 5e-4  # longest that a thread keeps Python's lock while another waits: 5 ms would be half of a good answer
 _BACKLOG = 2048  # connections that wait to be accepted
