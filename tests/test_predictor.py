@@ -50,7 +50,7 @@ def test_a_request_that_is_not_admitted_is_not_read():
 
 
 def test_large_requests_are_read_beside_the_event_loop():
-    """By both doors, while the loop goes on; small ones are read where they come."""
+    """Over HTTP and gRPC, while the loop goes on; small ones are read where they come."""
     where = []
 
     def read():

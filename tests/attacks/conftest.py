@@ -67,7 +67,7 @@ def attacks(request) -> Attacks:
 
 @pytest.fixture(scope="session")
 def target():
-    """One service for all that attack its doors."""
+    """One service, which all attacks share."""
     with watched(exported.bundle_folder("int").rpartition("/")[0], "--max_connections=2000") as found:
         yield found
 
