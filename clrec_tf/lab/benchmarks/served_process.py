@@ -75,7 +75,7 @@ class Memory:
 
     def _record(self):
         while not self._ended.is_set():
-            with contextlib.suppress(OSError, IndexError):  # of a service that has ended, which its requests show
+            with contextlib.suppress(OSError, StopIteration):  # of a service that has ended, which its requests show
                 self._sizes.append(self._served.resident_mib())
             self._ended.wait(MEMORY_EVERY_S)
 
