@@ -31,7 +31,8 @@ from clrec_tf.training.cluster import own_network
 from tests import forked
 
 SMALL = Config(train=TrainConfig(batch_size=32, steps_per_call=2),
-               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("3",))).but(embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean")
+               benchmark=BenchmarkConfig(rounds=1, benchmark_items=2000, benchmark_histories=("3",))).but(
+                   embedding_dim=16, max_history=3, queue_size=64, user_encoder="mean")
 
 
 @pytest.mark.parametrize("draw", ["uniform", "zipf"])
@@ -63,8 +64,7 @@ def test_steps_are_handed_out_once_and_up_to_the_limit():
 @pytest.mark.parametrize("user_encoder", ["mean", "multi_att"])
 def test_the_loss_of_histories_reads_no_target(user_encoder):
     items = GeneratedItems(50, features=True)
-    config = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, user_encoder=user_encoder,
-                                                                   attention_heads=2))
+    config = SMALL.but(user_encoder=user_encoder, **(dict(attention_heads=2) if user_encoder == "multi_att" else {}))
     feed = DrawnFeed(items, config)
     batch = feed.batch(tf.constant(0, tf.int64))
     clicked = np.unique(batch["history"][..., 0])
@@ -86,11 +86,11 @@ def test_what_has_to_move_by_hand():
                for kind in ("cached", HISTORY_ONLY)}
     assert counted == {"cached": dict(rows=2 * 4 * 16 * 16, row_numbers=2 * 8 * 16),
                        HISTORY_ONLY: dict(rows=2 * 4 * 16 * 12, row_numbers=2 * 8 * 12)}
-    one_table = dataclasses.replace(config, model=dataclasses.replace(config.model, candidate_features=False))
+    one_table = config.but(candidate_features=False)
     more = {kind: traffic.row_bytes(model, featured, changed, "cached")["row_numbers"]
             for kind, changed in (("all", config), ("clicks", one_table))}
     clicked = [featured.rows(step["clicked"]) for step in distinct_ids(featured, draw_batches(featured, config, 10),
-                                                                       "cached", config.model.queue_size)]
+                                                                       "cached", config.loss.queue_size)]
     features = sum(len(np.unique(rows[:, column])) for rows in clicked for column in range(1, 7)) / 10
     assert more["clicks"] == round(2 * 8 * (16 + features)) < more["all"]
     assert traffic.dense_bytes(model) == 2 * 4 * 3 * 16  # the positions are all that the mean tower has

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from clrec_tf.lab.checks import Check
-from clrec_tf.losses import closed_forms
 from clrec_tf.lab.proof import exposure_simulator
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import optima
 from clrec_tf.lab.proof import table_checks
+from clrec_tf.losses import closed_forms
 
 # Two contexts, three items: q, c and what follows by hand.
 Q = np.array([[.5, .25, .25], [.5, .25, .25]])

@@ -4,8 +4,8 @@ import pytest
 
 from clrec_tf.config import DialConfig
 from clrec_tf.errors import UserError
-from clrec_tf.losses import closed_forms
 from clrec_tf.lab.proof.table_checks import ranking
+from clrec_tf.losses import closed_forms
 from clrec_tf.models import dial
 
 RHO = 0.07

@@ -13,8 +13,8 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.encoders.base import NoSettings
 from clrec_tf.errors import UserError
-from clrec_tf.lab.proof import tabular_losses
 from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
+from clrec_tf.lab.proof import tabular_losses
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
 from clrec_tf.settings.registry import Registry

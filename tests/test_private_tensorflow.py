@@ -1,4 +1,5 @@
 """Every private name of TensorFlow and Keras that is used: that it is there, and does what is relied upon."""
+import ast
 import inspect
 import pathlib
 import re
@@ -14,9 +15,8 @@ from tensorflow.python.distribute.coordinator import coordinator_context
 from tensorflow.python.distribute.coordinator import values
 
 PACKAGE = pathlib.Path(private_tensorflow.__file__).parents[1]
-# What classes of ours take from their parents', by module: uvicorn's, and `TableTrainer`'s.
-INHERITED = {"protocol.py": {"_unset_keepalive_if_required"},
-             "tabular_intents.py": {"_entering", "_queue", "_seed", "_table", "_visits"}}
+DEFINITIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+OF_UVICORN = {"_unset_keepalive_if_required"}
 GONE = f"TensorFlow {tf.__version__} has it no more; see clrec_tf/system/private_tensorflow.py for what breaks: "
 
 
@@ -112,24 +112,31 @@ def test_adams_moments_are_those_of_the_variable():
         np.testing.assert_allclose(second, 0.001 * gradient ** 2, rtol=1e-4)
 
 
-def private_names(path) -> set[str]:
-    """Private modules that a file imports, and private attributes of objects that are not its own."""
+def own_names(path) -> set[str]:
+    """Names that a file binds: functions, variables, and attributes of `self`."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return {node.name for node in nodes if isinstance(node, DEFINITIONS)} | {
+        getattr(node, "id", getattr(node, "attr", "")) for node in nodes
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)}
+
+
+def private_names(path, own: set[str]) -> set[str]:
+    """Private modules that a file imports, and private attributes that are not our own."""
     text = path.read_text(encoding="utf-8")
     modules = re.findall(r"\btensorflow\.python\b|\btf_keras\.src\b|__internal__", text)
-    # A subclass that reads a private name of a Keras class from `self` is caught where no such name is defined.
-    attributes = {name for name in re.findall(r"(?<!cls)\.(_[a-z]\w*)", text)
-                  if not re.search(rf"def {name}\(|self\.{name}\b.*=|^\s+{name}\b.*[=:]", text, re.MULTILINE)}
-    return set(modules) | attributes - {"_exit"}
+    return set(modules) | set(re.findall(r"\.(_[a-z]\w*)", text)) - own - {"_exit"}
 
 
 def test_no_other_module_uses_private_names():
-    for path in PACKAGE.rglob("*.py"):
-        if path.name != "private_tensorflow.py":
-            assert not private_names(path) - INHERITED.get(path.name, set()), path
+    paths = [path for path in PACKAGE.rglob("*.py") if path.name != "private_tensorflow.py"]
+    own = set().union(*map(own_names, paths))
+    for path in paths:
+        assert not private_names(path, own) - OF_UVICORN, path
 
 
 def test_the_names_that_are_looked_for_are_found(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("import tensorflow.python.eager\nslots = optimizer._momentums[self._var_key(variable)]\n"
                     "self._own = 3\nprint(self._own, os._exit)\n")
-    assert private_names(path) == {"tensorflow.python", "_momentums", "_var_key"}
+    assert own_names(path) == {"slots", "_own"}
+    assert private_names(path, own_names(path)) == {"tensorflow.python", "_momentums", "_var_key"}

@@ -3,11 +3,11 @@ import dataclasses
 
 import numpy as np
 
-from clrec_tf.losses import closed_forms
 from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
 from clrec_tf.lab.proof.exposure_simulator import generate
 from clrec_tf.lab.proof.exposure_simulator import SimulationSettings
 from clrec_tf.lab.proof import measures
+from clrec_tf.losses import closed_forms
 
 CAP = 10.0  # of clipped weights, relative to their mean
 

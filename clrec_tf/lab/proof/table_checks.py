@@ -8,10 +8,10 @@ import dataclasses
 import numpy as np
 
 from clrec_tf.lab.checks import Check
-from clrec_tf.losses import closed_forms
-from clrec_tf.losses.closed_forms import normalized
 from clrec_tf.lab.proof import measures
 from clrec_tf.lab.proof import optima
+from clrec_tf.losses import closed_forms
+from clrec_tf.losses.closed_forms import normalized
 
 EXACT = 1e-9  # what rounding may leave of an equality; nats where it is a divergence
 SPEC_SEED = 0

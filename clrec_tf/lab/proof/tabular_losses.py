@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from clrec_tf import config  # noqa: F401  pylint: disable=unused-import  (registers the losses)
 from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
-from clrec_tf.losses.closed_forms import normalized
 from clrec_tf.lab.proof.tabular import BATCH
 from clrec_tf.lab.proof.tabular import QUEUE
 from clrec_tf.lab.proof.tabular import TableTrainer
 from clrec_tf.lab.proof.tabular_intents import ContextIntentTrainer
 from clrec_tf.lab.proof.tabular_intents import IntentTableTrainer
 from clrec_tf.lab.proof.tabular_intents import multi_queue
+from clrec_tf.losses.closed_forms import normalized
 from clrec_tf.losses import contrastive
 from clrec_tf.losses import ipw
 from clrec_tf.losses import sampled
