@@ -128,7 +128,8 @@ class LocalCluster(LocalRoles):
             log.write(STARTED)
             log.flush()
             command = [sys.executable, *(["-c", code] if code else ["-m", "clrec_tf.train"])]
-            return self.launch(role, index, command + flags(**{**self._settings, **settings}), log, environ, cwd)
+            given = small_run.read_by_encoder({**self._settings, **settings})
+            return self.launch(role, index, command + flags(**given), log, environ, cwd)
 
     def launch(self, role, index, command, log, environ=None, cwd=None):
         """As there, forked."""

@@ -43,11 +43,15 @@ def prepared(folder: pathlib.Path, **settings) -> str:
     return prepare_text(folder, click_log(), **{**dict(shard_records=16, feature_columns=("category",)), **settings})
 
 
+def read_by_encoder(settings: dict) -> dict:
+    """The settings without heads, where another encoder than attention would refuse them."""
+    has_heads = settings.get("user_encoder", "multi_att") == "multi_att"
+    return {name: value for name, value in settings.items() if has_heads or name != "attention_heads"}
+
+
 def config(data_dir: str, workdir, seed: int = 0, model=None, **train_settings) -> Config:
     """Small model, several epochs, sliding targets."""
-    model = {**SMALL_MODEL, **(model or {})}
-    if model.get("user_encoder", "multi_att") != "multi_att":
-        del model["attention_heads"]
+    model = read_by_encoder({**SMALL_MODEL, **(model or {})})
     return Config(
         paths=Paths(data_dir=data_dir, workdir=str(workdir), seed=seed),
         train=TrainConfig(**{**SMALL_TRAIN, **train_settings})).but(**model)
