@@ -16,6 +16,9 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 
+# To read on: training/loop.py (the loop), training/step.py (a step), models/clrec.py and models/multi_clrec.py (towers),
+# objectives/contrastive.py (CLRec's loss; its equation: losses/contrastive.py), objectives/multi_queue.py
+# (Multi-CLRec's), objectives/ipw.py and its neighbours (the others).
 STAGES = ("generate", "prepare", "train", "evaluate", "export", "show")
 
 
