@@ -55,8 +55,8 @@ def write(folder, **shards):
         for number, examples in enumerate(contents):
             name = f"{split}-{number}.tfrecord"
             with tf.io.TFRecordWriter(os.path.join(folder, name)) as writer:
-                for one in examples:
-                    writer.write(one.SerializeToString())
+                for example in examples:
+                    writer.write(example.SerializeToString())
             entries[split].append(Shard(name, len(examples), 0, os.path.getsize(os.path.join(folder, name)), ""))
     return Manifest("", {split: tuple(files) for split, files in entries.items()})
 
@@ -185,24 +185,25 @@ def test_nobody_to_evaluate(tmp_path, shards):
 def test_a_prepared_log_is_read_back(tmp_path):
     rng = np.random.default_rng(9)
     log = {user: (rng.permutation(12)[:9] + 100).tolist() for user in range(12)}  # all 12 items in training
-    rows = [f"{user},{one},{1000 * click + 1},b{one % 3}" for user, items in log.items() for click, one in enumerate(items)]
+    rows = [f"{user},{item},{1000 * click + 1},b{item % 3}"
+            for user, items in log.items() for click, item in enumerate(items)]
     data_dir = prepare_text(tmp_path, "\n".join(["user_id,item_id,timestamp,brand", *rows, ""]),
                             feature_columns=("brand",))
     schema, manifest = load_schema(data_dir), load_manifest(data_dir)
     catalogue = read_catalogue(data_dir, schema, manifest)
     users = read_evaluation_set(data_dir, "test", schema, manifest)
     original = dict(zip(catalogue.item_rows[:, 0].tolist(), map(int, catalogue.original_ids)))
-    features = {one: row for one, row in zip(original.values(), catalogue.item_rows[:, 1:].tolist())}
+    features = {item: row for item, row in zip(original.values(), catalogue.item_rows[:, 1:].tolist())}
     read_back = []
     for row in range(users.num_users):
         clicks = users.history_ids[users.history_splits[row]:users.history_splits[row + 1]].tolist()
-        read_back.append([original[one] for one in clicks + [users.next_clicks[row]]])
+        read_back.append([original[item] for item in clicks + [users.next_clicks[row]]])
         histories = users.histories(row, row + 1, 10)
-        assert histories.item_rows[0, :8, 1:].tolist() == [features[original[one]] for one in clicks]
+        assert histories.item_rows[0, :8, 1:].tolist() == [features[original[item]] for item in clicks]
         assert histories.time_gaps[0].tolist() == [1000 * gap for gap in range(8, 0, -1)] + [-1, -1]
     assert sorted(read_back) == sorted(log.values())
-    train_clicks = [one for items in log.values() for one in items[:-2]]
-    assert catalogue.counts.tolist() == [train_clicks.count(one) for one in original.values()]
+    train_clicks = [item for items in log.values() for item in items[:-2]]
+    assert catalogue.counts.tolist() == [train_clicks.count(item) for item in original.values()]
 
 
 def test_values_of_features_by_number(tmp_path):

@@ -11,11 +11,11 @@ from clrec_tf.config import ExposureWorldConfig
 from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf.config import TrainConfig
-from clrec_tf.data.schema import load_json
 from clrec_tf.errors import UserError
 from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator import intents_end_to_end
 from clrec_tf.lab.simulator import weekend
+from clrec_tf.system.json_files import load_json
 from tests.prepared_data import read_split
 
 LENGTH = 5

@@ -52,11 +52,11 @@ def _users(batch: dict, schema: Schema, shard_name: str) -> EvaluationSet:
     """One parsed batch as an `EvaluationSet`, checked against the schema."""
     ids, splits = batch["item_id"].values.numpy(), batch["item_id"].row_splits.numpy()
     target_counts, lengths = batch["target_count"].numpy(), np.diff(splits)
-    shards.require(np.all((target_counts >= 1) & (target_counts <= lengths)), shard_name,
-                   "target_count must be between 1 and the number of clicks")
+    shards.check(np.all((target_counts >= 1) & (target_counts <= lengths)), shard_name,
+                 "target_count must be between 1 and the number of clicks")
     is_target = np.arange(len(ids)) >= np.repeat(splits[1:] - target_counts, lengths)
-    shards.require(np.all((ids >= np.where(is_target, 0, 1)) & (ids < schema.item_rows)), shard_name,
-                   f"item_id outside [1, {schema.item_rows}), or 0 in a history")
+    shards.check(np.all((ids >= np.where(is_target, 0, 1)) & (ids < schema.item_rows)), shard_name,
+                 f"item_id outside [1, {schema.item_rows}), or 0 in a history")
     features = shards.feature_values(batch, schema, splits, shard_name)
     times = _per_click(batch, "timestamp", splits, shard_name) if schema.has_timestamps else None
     dwell = _per_click(batch, "dwell", splits, shard_name) if schema.has_dwell else None
@@ -72,5 +72,5 @@ def _users(batch: dict, schema: Schema, shard_name: str) -> EvaluationSet:
 
 def _per_click(batch, name, splits, shard_name):
     """int64 [events]: the one value of each event."""
-    shards.require(np.array_equal(batch[name].row_splits, splits), shard_name, f"{name} and item_id differ in length")
+    shards.check(np.array_equal(batch[name].row_splits, splits), shard_name, f"{name} and item_id differ in length")
     return batch[name].values.numpy()

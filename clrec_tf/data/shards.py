@@ -41,7 +41,7 @@ def parsed_batches(data_dir: str, shards: tuple[Shard, ...], spec: dict) -> Iter
                             "or was changed")
 
 
-def require(condition, shard_name: str, problem: str) -> None:
+def check(condition, shard_name: str, problem: str) -> None:
     """`DataError` that names the shard, unless the condition holds."""
     if not condition:
         raise DataError(f"shard {shard_name}: {problem}")
@@ -65,10 +65,10 @@ def feature_values(batch: dict, schema: Schema, splits: np.ndarray, shard_name: 
     columns = [np.zeros((splits[-1], 0), np.int64)]
     for feature in schema.features:
         ragged = batch[feature.key]
-        require(np.array_equal(ragged.row_splits, splits * feature.width), shard_name,
-                f"{feature.key} must have {feature.width} value(s) per event")
+        check(np.array_equal(ragged.row_splits, splits * feature.width), shard_name,
+              f"{feature.key} must have {feature.width} value(s) per event")
         values = ragged.values.numpy()
-        require(np.all((values >= 0) & (values < feature.rows)), shard_name,
-                f"{feature.key} outside [0, {feature.rows})")
+        check(np.all((values >= 0) & (values < feature.rows)), shard_name,
+              f"{feature.key} outside [0, {feature.rows})")
         columns.append(values.reshape(-1, feature.width))
     return np.concatenate(columns, axis=1)

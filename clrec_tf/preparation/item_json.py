@@ -36,6 +36,29 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
     Raises:
       DataError: the file is damaged or of another form.
     """
+    items, title, nulls = _items(path, settings), settings.title_column, settings.null_values
+    is_list = {}
+    for _, row in items:
+        for name, value in row.items():
+            is_list[name] = is_list.get(name, False) or isinstance(value, list)
+    names = tuple(name for name in is_list if name != title)
+    features = {name: several for name, several in wanted.items() if name in is_list} or {
+        name: is_list[name] for name in names}
+    columns = {"item": pl.Series([_text(item, nulls) for item, _ in items], dtype=pl.String)}
+    if title in is_list:
+        columns["title"] = pl.Series([_text(row.get(title), nulls) for _, row in items], dtype=pl.String)
+    for name, several in features.items():
+        entries = [row.get(name) for _, row in items]
+        if several and all(entry is None or isinstance(entry, str) for entry in entries):
+            text = pl.Series(entries, dtype=pl.String)
+            columns[f"f:{name}"] = values.several(text, separator, nulls, f"{path}: entry {name!r}")
+        else:
+            columns[f"f:{name}"] = _feature(entries, several, separator, nulls)
+    return pl.DataFrame(columns), features, names
+
+
+def _items(path: str, settings: PrepareConfig) -> list[tuple[str, dict]]:
+    """(item id, feature -> value or list) of each entry; `DataError` where the file is damaged or of another form."""
     try:
         with contents.readable(path), frames.open_text(path, settings.encoding) as file:
             # Pairs, since a dict would swallow an id that stands twice.
@@ -48,31 +71,18 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
         raise DataError(f"{path} is not an object of item ids: give {{id: {{feature: value}}}} or {{id: [values]}}")
     # {id: [values]} holds one feature without a name; {id: {feature: value}} arrives as pairs.
     only = (list(settings.multi_feature_columns) or ["attributes"])[0]
-    items = [(item, dict(row) if isinstance(row, list) and row and isinstance(row[0], tuple) else {only: row} if row
-              else {}) for item, row in pairs]
-    is_list = {}
-    for _, row in items:
-        for name, value in row.items():
-            is_list[name] = is_list.get(name, False) or isinstance(value, list)
-    features = {name: several for name, several in wanted.items() if name in is_list} or {
-        name: several for name, several in is_list.items() if name != settings.title_column}
-    nulls = settings.null_values
-    columns = {"item": pl.Series([_text(item, nulls) for item, _ in items], dtype=pl.String)}
-    if settings.title_column in is_list:
-        titles = [_text(row.get(settings.title_column), nulls) for _, row in items]
-        columns["title"] = pl.Series(titles, dtype=pl.String)
-    for name, several in features.items():
-        entries = [row.get(name) for _, row in items]
-        if several and all(entry is None or isinstance(entry, str) for entry in entries):
-            text = pl.Series(entries, dtype=pl.String)
-            columns[f"f:{name}"] = values.several(text, separator, nulls, f"{path}: entry {name!r}")
-            continue
-        split = lambda entry: entry.split(separator) if several and isinstance(entry, str) else [entry]
-        lists = [[text for value in (entry if isinstance(entry, list) else split(entry))
-                  if (text := _text(value, nulls)) is not None] for entry in entries]
-        columns[f"f:{name}"] = pl.Series(lists, dtype=pl.List(pl.String)) if several else pl.Series(
-            [texts[0] if texts else None for texts in lists], dtype=pl.String)
-    return pl.DataFrame(columns), features, (name for name in is_list if name != settings.title_column)
+    return [(item, dict(row) if isinstance(row, list) and row and isinstance(row[0], tuple) else {only: row} if row
+             else {}) for item, row in pairs]
+
+
+def _feature(entries: list, several: bool, separator: str, nulls: Sequence[str]) -> pl.Series:
+    """A feature's values by item, from entries that are values or lists: lists where there are several, else text."""
+    split = lambda entry: entry.split(separator) if several and isinstance(entry, str) else [entry]
+    lists = [[text for value in (entry if isinstance(entry, list) else split(entry))
+              if (text := _text(value, nulls)) is not None] for entry in entries]
+    if several:
+        return pl.Series(lists, dtype=pl.List(pl.String))
+    return pl.Series([texts_of_item[0] if texts_of_item else None for texts_of_item in lists], dtype=pl.String)
 
 
 def _text(value, nulls: Sequence[str]) -> Optional[str]:

@@ -87,7 +87,8 @@ def _typed(content: Content) -> TablePart:
 
 
 def _json(text: Text) -> TablePart:
-    names, text = json_tables.columns(json_tables.as_lines(text)), json_tables.as_lines(text)
+    text = json_tables.as_lines(text)
+    names = json_tables.columns(text)
     rows = _scan(text.content.source, (LINE,), "\x01", False, 0).drop(EXTRA)
     return TablePart(text.path, rows.with_columns(map(json_tables.column, names)), names, ",", 1, text.lines)
 

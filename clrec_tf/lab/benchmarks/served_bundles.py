@@ -14,7 +14,6 @@ import tensorflow as tf
 from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
 from clrec_tf.config import TrainConfig
-from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json
 from clrec_tf.lab.benchmarks.served_catalogue import CatalogueSimulator
 from clrec_tf.lab.benchmarks.served_catalogue import HELD_OUT
@@ -30,6 +29,7 @@ from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.system.json_files import load_json
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training import run_config
 from clrec_tf.training.runtime import LocalRuntime

@@ -9,7 +9,6 @@ from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
-from clrec_tf.data.schema import load_json
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.figures import draw_degree_histogram
@@ -25,6 +24,7 @@ from clrec_tf.lab.simulator import simulated_logs
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.preparation.prepare_folder import prepare_folder
+from clrec_tf.system.json_files import load_json
 from clrec_tf.training.cluster.choose_runtime import choose_runtime
 from clrec_tf.training import loop
 from clrec_tf.training.restore import load_trained
