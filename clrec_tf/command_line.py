@@ -1,4 +1,4 @@
-"""The door of every command: flags from the dataclasses of ``config``, errors to exit codes. Only reader of FLAGS."""
+"""Runs a command: flags from the dataclasses of ``config``, errors to exit codes. The only reader of FLAGS."""
 import dataclasses
 import importlib
 import logging as std_logging
@@ -33,21 +33,21 @@ def define_flags():
                 _define(_flag(field), field, typing.get_type_hints(section)[field.name], section.__doc__.strip())
 
 
-def _define(name, field, hint, group):
+def _define(name, field, hint, title):
     """One flag of a setting."""
-    default, text, more = field.default, help_of(field), dict(module_name=f"clrec_tf: {group}")
+    default, text, group = field.default, help_of(field), dict(module_name=f"clrec_tf: {title}")
     if hint is bool:
-        flags.DEFINE_bool(name, default, text, **more)
+        flags.DEFINE_bool(name, default, text, **group)
     elif hint is int:
-        flags.DEFINE_integer(name, default, text, **more)
+        flags.DEFINE_integer(name, default, text, **group)
     elif hint is float:
-        flags.DEFINE_float(name, default, text, **more)
+        flags.DEFINE_float(name, default, text, **group)
     elif choices_of(field):
-        flags.DEFINE_enum(name, default, choices_of(field), text, **more)
+        flags.DEFINE_enum(name, default, choices_of(field), text, **group)
     elif hint is str:
-        flags.DEFINE_string(name, default, text, **more)
+        flags.DEFINE_string(name, default, text, **group)
     else:
-        flags.DEFINE_list(name, list(default), text, **more)
+        flags.DEFINE_list(name, list(default), text, **group)
 
 
 def all_sections() -> dict[str, type]:

@@ -124,21 +124,21 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     order = tf.argsort(intents, stable=True)
     sizes = tf.math.bincount(tf.cast(intents, tf.int32), minlength=groups, maxlength=groups)
     ends = tf.cumsum(sizes)
-    one = own is None
+    shared_only = own is None
 
     @tf.custom_gradient
     def mean(vectors, shared, own):
         rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(shares, order), ends - sizes, ends)
-        candidates = GroupedCandidates(shared, shared_counts, None if one else own, None if one else own_counts, trained,
+        candidates = GroupedCandidates(shared, shared_counts, None if shared_only else own, None if shared_only else own_counts, trained,
                                        1.0 / temperature > SAFE_EXPONENT, chunk)
         logs, by_vectors, by_shared, by_own = candidates.differentiate(rows)
         total = tf.reduce_sum(tf.math.multiply_no_nan(logs, rows.shares))
         by_vectors = tf.scatter_nd(order[:, None], by_vectors / temperature, tf.shape(vectors, tf.int32))
 
         def gradient(upstream, _):
-            return upstream * by_vectors, upstream * by_shared, tf.zeros_like(own) if one else upstream * by_own
+            return upstream * by_vectors, upstream * by_shared, tf.zeros_like(own) if shared_only else upstream * by_own
 
         return (total, tf.scatter_nd(order[:, None], logs, tf.shape(logs))), gradient
 
-    total, logs = mean(vectors, shared, tf.zeros([]) if one else tf.cast(own, tf.float32))
+    total, logs = mean(vectors, shared, tf.zeros([]) if shared_only else tf.cast(own, tf.float32))
     return total, tf.stop_gradient(logs)

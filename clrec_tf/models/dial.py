@@ -103,4 +103,4 @@ def name(metric: str, popularity: float) -> str:
 def values_named(metric: str, names: Sequence[str]) -> list[float]:
     """The α of which a metric is among names, ascending."""
     start = f"{metric}/popularity="
-    return sorted(float(one[len(start):]) for one in names if one.startswith(start) and "/" not in one[len(start):])
+    return sorted(float(name[len(start):]) for name in names if name.startswith(start) and "/" not in name[len(start):])

@@ -35,8 +35,8 @@ class ExportConfig(Section):
     """The serving bundle."""
     export_version: int = setting(0, "Version folder (0: one more than the newest).", lower=0)
     export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.", path=True)
-    forget_updates: bool = setting(False, "Bring back what update_index has withdrawn in the newest version of "
-                                          "--export_dir, which otherwise stays withdrawn.")
+    forget_updates: bool = setting(False, "Restore the items that update_index has deleted in the newest version of "
+                                          "--export_dir, which otherwise stay deleted.")
     index: str = setting("auto",
         "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
     target_recall: float = setting(0.95, "Recall of the index against exact search below which nothing is published.",

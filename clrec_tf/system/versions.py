@@ -9,10 +9,10 @@ PACKAGES = ("tensorflow", "tf-keras", "numpy", "scann", "polars", "tensorflow-se
 
 def versions() -> dict[str, str]:
     """Name -> version of this package, Python and the packages that matter; "" for one that is not installed."""
-    found = {"clrec_tf": clrec_tf.__version__, "python": platform.python_version()}
+    numbers = {"clrec_tf": clrec_tf.__version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            numbers[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = ""
-    return found
+            numbers[package] = ""
+    return numbers

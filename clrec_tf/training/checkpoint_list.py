@@ -23,11 +23,11 @@ def kept(folder: str) -> list[str]:
     """Prefixes of the checkpoints in a folder, oldest first; warns where TensorFlow's list of them is of no use."""
     if not os.path.isdir(folder):
         return []
-    listed, found = _listed(folder), _by_files(folder)
-    if listed is None and found:
+    listed, on_disk = _listed(folder), _by_files(folder)
+    if listed is None and on_disk:
         logging.warning("%s, the list of checkpoints, is lost or damaged: going by the files, which end with %s-%d",
-                        os.path.join(folder, LIST_FILE), NAME, found[-1])
-    steps = found if listed is None else listed
+                        os.path.join(folder, LIST_FILE), NAME, on_disk[-1])
+    steps = on_disk if listed is None else listed
     return [os.path.join(folder, f"{NAME}-{step}") for step in steps]
 
 

@@ -45,12 +45,12 @@ class Validator:
         counts = self._catalogue.counts
         if not self._config.auc:
             return evaluate_vectors(*vectors, self._users, counts, self._config, self._seed, detailed=False)
-        found = auc_metrics(*vectors, self._model.temperature, self._users, counts, self._log_items, self._seed,
-                            detailed=False)
-        if self._metric not in found:
+        metrics = auc_metrics(*vectors, self._model.temperature, self._users, counts, self._log_items, self._seed,
+                              detailed=False)
+        if self._metric not in metrics:
             raise UserError(f"--validation_metric={self._metric}: the coins of all {self._users.num_users} validation "
                             "users fell the same way: use auc/paired, or validate more users")
-        return found
+        return metrics
 
 
 def metric_parts(name: str) -> tuple[str, str]:

@@ -1,7 +1,4 @@
-"""The process of a `MeasuredCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent.
-
-TensorFlow is imported after the roles are started, which import it at the same time.
-"""
+"""The process of a `MeasuredCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent."""
 import dataclasses
 import multiprocessing.connection
 import os
