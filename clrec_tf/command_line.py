@@ -158,8 +158,8 @@ def _import_plugins(argv):
         try:
             importlib.import_module(module)
         except Exception as error:  # pylint: disable=broad-exception-caught
-            print(f"error: --plugins={given[-1]}: importing {module} failed: {type(error).__name__}: {error}; it must be "
-                  "found from the current folder, or be installed", file=sys.stderr)
+            print(f"error: --plugins={given[-1]}: importing {module} failed: {type(error).__name__}: {error}; it must "
+                  "be found from the current folder, or be installed", file=sys.stderr)
             sys.exit(UserError.exit_code)
 
 

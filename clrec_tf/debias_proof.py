@@ -3,7 +3,7 @@
   python -m clrec_tf.debias_proof --json=proof.json
   python -m clrec_tf.debias_proof --parts=stochastic --mask_hits     (a planted defect: must fail)
 
-closed_forms: the exact optimum of every loss in simulations whose exposure and relevance are known. stochastic: the same
+closed_forms: the exact optimum of every loss in simulations of known exposure and relevance. stochastic: the same
 losses and queues that models train with, trained on a table, beside their closed forms. end_to_end: towers trained from
 the logs of larger simulations, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). intents and
 weekend: Multi-CLRec's towers where exposure follows intent, and from weekdays to a weekend

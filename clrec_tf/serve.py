@@ -26,7 +26,8 @@ write to. With --poll_s=0 the folder is looked at only at the start and at SIGHU
 def main(config: Config) -> None:
     """Runs the command."""
     settings, retrieve = config.serve, config.retrieve
-    export_dir = require(export_dir_of(config.paths), "export_dir", "the folder of bundles that python -m clrec_tf.export wrote")
+    export_dir = require(export_dir_of(config.paths), "export_dir",
+                         "the folder of bundles that python -m clrec_tf.export wrote")
     export_dir = checked_export_dir(export_dir, may_be_version=False)
     check_model_name(settings.model_name)
     if retrieve.k > settings.max_k:

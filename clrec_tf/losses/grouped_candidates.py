@@ -60,8 +60,8 @@ class GroupedCandidates:
         self._shared = _without_empty(shared, tf.reduce_max(shared_counts, axis=0))
 
     def differentiate(self, rows: SortedRows):
-        """-> (log Z [B], gradients of Σ share·log Z by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar without
-        meaning)."""
+        """-> (log Z [B], gradients of Σ share·log Z by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar
+        without meaning)."""
         heads = rows.vectors.shape[1]
         pieces = lambda *shape: tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False,
                                                element_shape=[None, *shape])

@@ -129,8 +129,9 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     @tf.custom_gradient
     def mean(vectors, shared, own):
         rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(shares, order), ends - sizes, ends)
-        candidates = GroupedCandidates(shared, shared_counts, None if shared_only else own, None if shared_only else own_counts, trained,
-                                       1.0 / temperature > SAFE_EXPONENT, chunk)
+        queues = (None, None) if shared_only else (own, own_counts)
+        shifted = 1.0 / temperature > SAFE_EXPONENT
+        candidates = GroupedCandidates(shared, shared_counts, *queues, trained, shifted, chunk)
         logs, by_vectors, by_shared, by_own = candidates.differentiate(rows)
         total = tf.reduce_sum(tf.math.multiply_no_nan(logs, rows.shares))
         by_vectors = tf.scatter_nd(order[:, None], by_vectors / temperature, tf.shape(vectors, tf.int32))

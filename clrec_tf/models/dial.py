@@ -1,13 +1,13 @@
 """The dial: every degree of debiasing from one trained model (an extension of the paper).
 
 With clicks as negatives e^{φ(x,y)} ∝ p(y|x)/p(y), so φ + α·log p̂(y) ranks as p(y|x)/p(y)^{1−α}: α = 0 is the model as
-trained, α = 1 undoes the division and ranks as p(y|x) does, between them lies every degree, beyond 1 more popular still.
-A loss trained at `debias_beta` β has p(y|x)/p(y)^β for its optimum, to which the dial adds: the exponent is β − α. Where
-the queue holds impressions, p̂ is their popularity q̄ in place of the clicks'.
+trained, α = 1 undoes the division and ranks as p(y|x) does, between them lies every degree, beyond 1 more popular
+still. A loss trained at `debias_beta` β has p(y|x)/p(y)^β for its optimum, to which the dial adds: the exponent is
+β − α. Where the queue holds impressions, p̂ is their popularity q̄ in place of the clicks'.
 
-It is one more coordinate of the vectors compared, so one index serves every α: an item carries ρ·(log p̂(y) − c), a user
-α, and ⟨(f, α), (g, ρ·(log p̂ − c))⟩ = ρ·(φ + α·(log p̂ − c)). The constant c, the mean of log p̂ over the catalogue,
-changes no ranking.
+It is one more coordinate of the vectors compared, so one index serves every α: an item carries ρ·(log p̂(y) − c), a
+user α, and ⟨(f, α), (g, ρ·(log p̂ − c))⟩ = ρ·(φ + α·(log p̂ − c)). The constant c, the mean of log p̂ over the
+catalogue, changes no ranking.
 """
 import dataclasses
 import math
@@ -82,8 +82,8 @@ def grid(lowest: float, highest: float, step: float) -> list[float]:
 
 
 def choose(curve: Mapping[float, tuple[float, float]], tolerance: float) -> float:
-    """The α of a bundle by the stated rule: of those whose metric is at most `tolerance`, as a share, below the best, the
-    one with the most distinct items; among equals the nearest to 0, the model as trained.
+    """The α of a bundle by the stated rule: of those whose metric is at most `tolerance`, as a share, below the best,
+    the one with the most distinct items; among equals the nearest to 0, the model as trained.
 
     Args:
       curve: α -> (metric, aggregate diversity).

@@ -1,4 +1,4 @@
-"""CLRec's loss, --loss=contrastive: negatives from a queue of clicks or impressions, and how much popularity it removes."""
+"""CLRec's loss, --loss=contrastive: negatives from a queue of clicks or impressions, popularity removed to a degree."""
 import dataclasses
 
 import numpy as np

@@ -33,8 +33,8 @@ def fit(inputs, settings, cap: float):
     else:
         # One epoch, each click once however long the training: q̂ must not depend on --epochs.
         exposures = clicked(batches.take(inputs.epoch_steps))
-        logging.info("--propensity_data=clicks: q̂ is fitted on clicks, which hold what users want as well as what they "
-                     "were shown")
+        logging.info("--propensity_data=clicks: q̂ is fitted on clicks, which hold what users want as well as what "
+                     "they were shown")
         if settings.propensity == "softmax":
             logging.warning("--propensity=softmax predicts clicks well when fitted on them, which cancels the signal: "
                             "use popularity or category")

@@ -1,4 +1,4 @@
-"""Where the denominator's candidates come from: what in-batch, raw and cached negatives share (paper, Figure 2 a, b, c).
+"""Where the denominator's candidates come from: what in-batch, raw and cached negatives share (paper, Figure 2).
 
 Each variant enqueues first and then gives the logits of the positives and, in one to three blocks of columns, of the
 whole multiset C, in which each row's positive stands exactly once. A queue is fed with the clicked items, or with

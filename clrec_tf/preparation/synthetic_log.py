@@ -82,7 +82,7 @@ def _visits(config, rng):
     step[:, 0] = rng.integers(0, config.world_intents, users)
     intent = np.cumsum(step, axis=1) % config.world_intents
     chooses = switched | (rng.random(shape) > STAY_CATEGORY)
-    since = np.maximum.accumulate(np.where(chooses, np.arange(shape[1]), 0), axis=1)  # the click that chose the category
+    since = np.maximum.accumulate(np.where(chooses, np.arange(shape[1]), 0), axis=1)  # the click that chose it
     category = np.take_along_axis(rng.integers(0, CATEGORIES, shape), since, axis=1)
 
     kept = np.arange(shape[1]) < lengths[:, None]

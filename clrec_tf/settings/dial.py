@@ -20,7 +20,8 @@ class DialConfig(Section):
         "retrieve and serve: one value for requests that name none (auto: the bundle's default).")
     popularity_range: tuple[str, ...] = setting(("-0.25", "1.25"),
         "Least and largest α that are offered, for which the index is tuned.")
-    popularity_metric: str = setting("ndcg@10/full", "Metric by which export and evaluate choose α on validation users.")
+    popularity_metric: str = setting("ndcg@10/full",
+        "Metric by which export and evaluate choose α on validation users.")
     popularity_tolerance: float = setting(0.0,
         "Share of the best --popularity_metric that may be given up for more distinct items: of the values this good, "
         "the one with the largest aggregate diversity is chosen.", lower=0.0, upper=1.0)

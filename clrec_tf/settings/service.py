@@ -59,7 +59,8 @@ class ServeConfig(Section):
 class UpdateConfig(Section):
     """Items inserted, updated and deleted, published as a new version without a rebuild."""
     upsert: str = setting("",
-        "File of items to insert or update, .jsonl or .parquet, with `id` and either `vector` (as the index compares them; "
-        "normalized if the model compares by the cosine) or `like` (ids of the bundle, whose mean vector is taken), "
+        "File of items to insert or update, .jsonl or .parquet, with `id` and either `vector` (as the index compares "
+        "them; normalized if the model compares by the cosine) or `like` (ids of the bundle, whose mean vector is "
+        "taken), "
         "and optionally `title`. A known id alone restores a deleted item with the vector that it had.", path=True)
     withdraw: str = setting("", "Text file of item ids to delete, one a line; unknown ones are warned of.", path=True)

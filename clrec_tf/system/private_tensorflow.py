@@ -12,7 +12,7 @@ from tensorflow.python.distribute.coordinator.values import PerWorkerValues
 
 
 class PerWorkerArgument(PerWorkerValues):
-    """An argument of `ClusterCoordinator.schedule` whose value for a worker is asked for when that worker takes the call.
+    """An argument of `ClusterCoordinator.schedule` whose value is asked for when a worker takes the call.
 
     Needs `PerWorkerValues._values`, which the coordinator indexes by the worker's number (`_select_worker_slice`), and
     by 0 when a call is scheduled, for the type by which the function is traced. Without it batches would be tied to

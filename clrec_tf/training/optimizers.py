@@ -49,8 +49,9 @@ def summed_rows(gradient):
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-# What TensorFlow does to the ids of a lookup on their way to its gradient, on one machine and to each shard of a table, and
-# which input the ids are. All of it keeps distinct ids distinct: so a mark of what goes in holds for what comes out.
+# What TensorFlow does to the ids of a lookup on their way to its gradient, on one machine and to each shard of a table,
+# and which input the ids are. All of it keeps distinct ids distinct, so a mark of what goes in holds for what comes
+# out.
 _KEEP_DISTINCT = dict(Reshape=0, Identity=0, Cast=0, DynamicPartition=0, FloorMod=0, Sub=0, Select=1, SelectV2=1)
 
 

@@ -126,8 +126,9 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       holds sums over the steps `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many
       did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
       `longest_skipped` run of those, the `leading_skipped` one at the begin and the `trailing_skipped` one at the end,
-      the objective's metrics after the last; `chance_loss`, what `loss` would be if all candidates had the same score (NaN:
-      not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the end
+      the objective's metrics after the last; `chance_loss`, what `loss` would be if all candidates had the same score
+      (NaN: not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the
+      end
       whose gradient was exactly 0, `trailing_zero_gradients`.
     """
     names, strategy = [*SUMS, *FLAT, *RUNS, *objective.metric_names], runtime.strategy

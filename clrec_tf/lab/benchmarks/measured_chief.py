@@ -1,4 +1,4 @@
-"""The process of a `MeasuredCluster`'s chief: starts the other roles, connects to them, and runs functions it is sent."""
+"""The process of a `MeasuredCluster`'s chief: starts the other roles, connects to them, runs functions it is sent."""
 import dataclasses
 import multiprocessing.connection
 import os

@@ -99,7 +99,8 @@ def trained(simulator: CatalogueSimulator, settings: Config, steps: int):
     """
     model, runtime = build_model(settings, simulator.schema(), seed=0), LocalRuntime()
     model.item_encoder.ids.table.assign(simulator.vectors())
-    objective = settings.loss_class.make(ObjectiveInputs(settings, model, runtime.local_variable, schema=simulator.schema()))
+    inputs = ObjectiveInputs(settings, model, runtime.local_variable, schema=simulator.schema())
+    objective = settings.loss_class.make(inputs)
     optimizer = build_optimizer(TRAINING, steps)
     optimizer.build(model.trainable_variables)
     call = make_train_call(model, objective, optimizer, TRAINING.clip_norm, runtime)

@@ -115,8 +115,8 @@ def serve(task: Task, config: Config) -> int:
 def _until_chief_is_gone(address: str, settings: ClusterConfig, stopping: threading.Event) -> None:
     """Serves until the chief has been seen and then not for --chief_gone_s (0: for ever).
 
-    When all roles are told to end together (SIGTERM, which sets `stopping`), the chief still saves a checkpoint: only when
-    it has gone may the others go.
+    When all roles are told to end together (SIGTERM, which sets `stopping`), the chief still saves a checkpoint: only
+    when it has gone may the others go.
 
     Raises:
       ClusterError: it was not seen at all within --chief_deadline_s (0: for ever).
