@@ -2,7 +2,6 @@
 import hashlib
 import os
 import pathlib
-import resource
 import signal
 import subprocess
 import sys
@@ -213,11 +212,18 @@ def test_full_disk(tmp_path, small_disk):
     assert not list(small_disk.iterdir())
 
 
+LIMITED = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+runpy.run_module("clrec_tf.prepare", run_name="__main__", alter_sys=True)
+"""
+
+
 def test_limit_on_file_size(tmp_path):
     data_dir = tmp_path / "data"
-    limited = subprocess.run(
-        command(tmp_path, data_dir, 300) + ["--shard_records=300"], cwd=REPOSITORY, capture_output=True, text=True,
-        check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)))
+    limited = forked.run(
+        [sys.executable, "-c", LIMITED, *command(tmp_path, data_dir, 300)[3:], "--shard_records=300"], cwd=REPOSITORY,
+        capture_output=True, text=True)
     assert limited.returncode == 2 and "error: --data_dir=" in limited.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -22,6 +21,7 @@ from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 from clrec_tf.training import run_config
+from tests import forked
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -49,8 +49,8 @@ def fixture_folder(tmp_path_factory):
 
 def call(folder, module, *flags):
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-m", *module.split(), *flags], cwd=folder, env=environ, capture_output=True,
-                          text=True, check=False)
+    return forked.run([sys.executable, "-m", *module.split(), *flags], cwd=folder, env=environ, capture_output=True,
+                      text=True, check=False)
 
 
 def test_the_pages_show_a_file_and_its_test_each():
