@@ -63,16 +63,15 @@ def _flag(field) -> str:
     return ALIASES.get(field.name, field.name)
 
 
-def read_flags(uses: typing.Sequence[str] = tuple(config_lib.SECTIONS)) -> config_lib.Config:
-    """All sections from the parsed flags; of settings beside the code those that a command reads which `uses` these."""
+def read_flags() -> config_lib.Config:
+    """All sections, and the settings beside the code, from the parsed flags."""
     def value(field):
         given = flags.FLAGS[_flag(field)].value
         return tuple(given) if isinstance(given, list) else given
 
     sections = {key: section(**{field.name: value(field) for field in dataclasses.fields(section)})
                 for key, section in config_lib.SECTIONS.items()}
-    read = [key for key in config_lib.PLUGS if key in uses]
-    plugs = {name: value(field) for name, field in (config_lib.plug_fields(*read) if read else {}).items()}
+    plugs = {name: value(field) for name, field in config_lib.plug_fields().items()}
     return config_lib.Config(**sections, plugs=plugs)
 
 
@@ -122,7 +121,7 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
             if len(argv) > 1:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
-            code = main(read_flags(uses))
+            code = main(read_flags())
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code
@@ -150,10 +149,11 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
 def _import_plugins(argv):
     """Imports the modules of --plugins, also from flag files: what they register has flags and choices of its own."""
     try:
-        words = flags.FLAGS.read_flags_from_files(argv[1:])
+        words = _without_marks(flags.FLAGS.read_flags_from_files(argv[1:]))
     except flags.Error:  # to be told when they are parsed
         return
-    given = [word.partition("=")[2] for word in words if re.match("--?plugins=", word)]
+    given = [word.partition("=")[2] if "=" in word else following
+             for word, following in zip(words, [*words[1:], ""]) if re.match("--?plugins(=|$)", word)]
     for module in filter(None, given[-1].split(",") if given else ()):
         try:
             importlib.import_module(module)

@@ -36,6 +36,7 @@ SECTIONS = dict(
     cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, export=ExportConfig, retrieve=RetrieveConfig,
     serve=ServeConfig, update=UpdateConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
     exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
+_SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
 PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES,))
 
@@ -49,8 +50,13 @@ def plug_sections(key: str) -> dict[str, type]:
 
 def plug_fields(*keys: str) -> dict[str, dataclasses.Field]:
     """All settings beside the code that belong to these sections (default: to any), by name."""
-    return {name: field for key in keys or PLUGS for registry in PLUGS.get(key, ())
-            for name, field in registry.fields().items()}
+    fields = {name: field for key in keys or PLUGS for registry in PLUGS.get(key, ())
+              for name, field in registry.fields().items()}
+    taken = sorted(set(fields) & _SECTION_FIELDS)
+    if taken:
+        raise ValueError(f"--{taken[0]} is a general setting, which no tower, encoder or loss may define: choose another "
+                         "name for it")
+    return fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +172,8 @@ def _readable(tower: str) -> set[str]:
 def _known(settings, names) -> None:
     unknown = sorted(set(settings) - set(names))
     if unknown:
-        raise UserError(f"unknown settings {', '.join(unknown)}: written by another version, or misspelt?")
+        raise UserError(f"unknown settings {', '.join(unknown)}: misspelt, written by another version, or of a file of "
+                        "your own, which --plugins has to name")
 
 
 def require(value: Optional[str], flag: str, why: str) -> str:

@@ -5,9 +5,8 @@
 
 A run that was stopped or killed goes on from its last checkpoint when the same command is given again. Exit codes:
 0 complete, 2 bad input, 74 no space left, 75 stopped by SIGTERM and 130 by Ctrl-C, both after saving a checkpoint; 75
-too where another training has --workdir. Where TF_CONFIG is set
-this process is a role of a cluster (docs/cluster.md): then also 69 where the chief has lost the cluster, and 75
-where a worker or parameter server has lost the chief."""
+too where another training has --workdir. Where TF_CONFIG is set this process is a role of a cluster (docs/cluster.md):
+then also 69 where the chief has lost the cluster, and 75 where a worker or parameter server has lost the chief."""
 import dataclasses
 
 from absl import logging
@@ -17,8 +16,8 @@ from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 
 # To read on: training/loop.py (the loop), training/step.py (a step), models/clrec.py and models/multi_clrec.py (towers),
-# objectives/contrastive.py (CLRec's loss; its equation: losses/contrastive.py), objectives/multi_queue.py
-# (Multi-CLRec's), objectives/ipw.py and its neighbours (the others).
+# objectives/queue_negatives.py (CLRec's loss; its equation: losses/contrastive.py), objectives/multi_queue_negatives.py
+# (Multi-CLRec's), objectives/ipw.py and its neighbours (the others), objectives/contrastive.py (settings and choice).
 STAGES = ("generate", "prepare", "train", "evaluate", "export", "show")
 
 

@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from clrec_tf import command_line
@@ -14,6 +16,9 @@ from clrec_tf.encoders.base import NoSettings
 from clrec_tf.errors import UserError
 from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
 from clrec_tf.lab.proof import tabular_losses
+from clrec_tf.objectives.alias_sampler import AliasSampler
+from clrec_tf.objectives.base import RowObjective
+from clrec_tf.objectives.sampled_softmax import SampledSoftmax
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
 from clrec_tf.settings.registry import Registry
@@ -22,6 +27,11 @@ from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 from clrec_tf.training import run_config
 from tests import forked
+from tests.loops import local_variable
+from tests.loops import LOG_Q
+from tests.loops import ROWS
+from tests.loops import SHARE
+from tests.naive_queue import tiny_model
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -48,7 +58,8 @@ def fixture_folder(tmp_path_factory):
 
 
 def call(folder, module, *flags):
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}  # as in a new shell
+    environ["PYTHONPATH"] = str(ROOT)
     return forked.run([sys.executable, "-m", *module.split(), *flags], cwd=folder, env=environ, capture_output=True,
                       text=True, check=False)
 
@@ -59,7 +70,11 @@ def test_the_pages_show_a_file_and_its_test_each():
 
 
 def test_the_tests_of_the_pages_pass(folder):
-    done = call(folder, "pytest", "-q", "-p", "no:cacheprovider", "test_decayed_mean.py", "test_bpr.py")
+    """In a new shell, where nothing has chosen Keras 2 yet."""
+    environ = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_decayed_mean.py", "test_bpr.py"], cwd=folder,
+        env={**environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-3000:]
 
 
@@ -189,3 +204,82 @@ def test_records_from_when_all_settings_of_queues_stood_with_the_model_are_read(
         run_config.check_resumable({**saved, "schema_hash": "h"}, settings.but(queue="cached"), "h")
     with pytest.raises(UserError, match="unknown settings colour"):
         run_config.saved_settings({**saved, "model": {**saved["model"], "colour": "red"}})
+
+
+def test_what_cannot_be_a_flag_or_is_one_already_is_refused(monkeypatch):
+    def settings_of(kind, default, made=True, **bounds):
+        field = setting(default, "A setting.", **bounds) if made else default
+        return dataclasses.make_dataclass("Own", [("own", kind, field)], bases=(Section,), frozen=True)
+
+    registry = Registry("engine")
+    for settings, words in ((settings_of(int, 0, lower=1), "defaults of .*must be ≥ 1"),
+                            (settings_of(dict, None), "has the type"), (settings_of(int, 3, made=False), "must be made by"),
+                            (type("Bare", (Speed,), {}), "needs Settings")):
+        with pytest.raises(ValueError, match=words):
+            registered(registry, "steam", settings)
+    # Encoders and losses share the command line: dropout of both would be one flag.
+    monkeypatch.setattr(ENCODERS, "_classes", dict(ENCODERS.classes()))
+    monkeypatch.setattr(LOSSES, "_classes", dict(LOSSES.classes()))
+    registered(ENCODERS, "fast", Speed)
+    with pytest.raises(ValueError, match="--speed of .* is another setting"):
+        registered(LOSSES, "slow", dataclasses.make_dataclass(
+            "Slow", [("speed", float, setting(3.0, "How fast.", lower=0.0))], bases=(Section,), frozen=True))
+    taken = dataclasses.make_dataclass("Taken", [("batch_size", int, setting(8, "Mine."))], bases=(Section,), frozen=True)
+    registered(LOSSES, "slow", taken)
+    with pytest.raises(ValueError, match="--batch_size is a general setting"):
+        Config.of(loss="slow")
+
+
+def test_states_of_an_objective_within_another_are_saved_too():
+    class Outer(RowObjective):
+        """Holds another objective."""
+
+    model = tiny_model()
+    inner = SampledSoftmax(model, ROWS, AliasSampler(SHARE, 0, local_variable), 5, LOG_Q)
+    assert Outer(model, inner=inner).states == {"sampler": inner.sampler}
+
+
+def test_a_subclass_of_what_chooses_a_variant_is_refused():
+    for cls in (LOSSES.get("contrastive"), LOSSES.get("contrastive", "multi_clrec")):
+        with pytest.raises(TypeError, match="would lose what it overrides"):
+            type("Mine", (cls,), {}).make(None)
+
+
+def test_optima_by_their_formulas():
+    """p over what each loss divides by, written out."""
+    world, even = tabular_simulation(), lambda rows: rows / rows.sum(axis=1, keepdims=True)
+    p, clicks, shown = world.clicks, world.click_popularity, world.mean_exposure
+    items = p.shape[1]
+    for loss, settings, expected in (
+            ("contrastive", dict(debias_beta=.3), p / clicks ** .3),
+            ("contrastive", dict(negatives="impressions", debias_beta=.3), p / shown ** .3),
+            ("contrastive", dict(queue="cached", balanced_gradient=False), None),
+            ("contrastive", dict(mask_same_user=True), None),
+            ("ipw", dict(ipw_cap=0.0), p / shown), ("ipw", dict(propensity="softmax", ipw_cap=0.0), p / world.exposure),
+            ("ipw", dict(ipw_cap=2.0), p * np.minimum(1 / shown, 2.0 * items)), ("ipw", dict(propensity="category"), None),
+            ("negative_sampling", {}, p / clicks ** .75), ("negative_sampling", dict(sampler_power=2.0), p / clicks ** 2),
+            ("shared_negative_sampling", dict(sampler_power=0.0), p), ("bce", {}, p), ("full_softmax", {}, p),
+            ("sampled_softmax", dict(sampler_power=.5), p), ("sampled_softmax", dict(sampler="tf_default"), None)):
+        cls = LOSSES.get(loss)
+        optimum = cls.closed_form(world, cls.Settings(**settings))
+        if expected is None:
+            assert optimum is None, (loss, settings)
+        else:
+            np.testing.assert_allclose(optimum, even(expected), rtol=1e-9, err_msg=f"{loss} {settings}")
+
+
+def test_a_flagfile_of_a_training_serves_every_command():
+    """evaluate reads it whole: a batch that no queue of the default kind holds fits the queue that the file names."""
+    flags = ["--queue=in_batch", "--batch_size=4096", "--loss=contrastive"]
+    code = ("import sys; from absl import flags; from clrec_tf import command_line; command_line.define_flags(); "
+            "flags.FLAGS(sys.argv); print(command_line.read_flags().objective.queue)")
+    done = subprocess.run([sys.executable, "-c", code, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "in_batch", done.stderr[-2000:]
+
+
+def test_a_run_names_the_plugins_that_it_needs(monkeypatch):
+    saved = json.loads(json.dumps(run_config.record(Config.of(plugins=("absent_module",)))))
+    with pytest.raises(UserError, match="trained with --plugins=absent_module: give it here too"):
+        run_config.saved_settings(saved)
+    monkeypatch.setitem(sys.modules, "absent_module", pytest)
+    assert run_config.saved_settings(saved).encoder == Config().encoder

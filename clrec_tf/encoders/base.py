@@ -11,6 +11,9 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.settings.setting import Section
 
 
+READABLE = {"times", "dwell"}  # what an encoder may read of clicks beside their items
+
+
 class Clicks(NamedTuple):
     """Histories as an encoder sees them, oldest click first, padding last.
 
@@ -88,6 +91,9 @@ class UserEncoder(tf.keras.layers.Layer):
     def __init__(self, settings, sizes: Sizes):
         super().__init__(name="user_encoder")
         self.settings, self.sizes = settings, sizes
+        declared = type(self).reads
+        if not isinstance(declared, property) and set(declared) - READABLE:
+            raise ValueError(f"{type(self)} reads {sorted(declared)}: choose from {sorted(READABLE)}")
 
     @classmethod
     def vectors_of(cls, settings) -> int:

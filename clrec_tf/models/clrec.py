@@ -83,7 +83,10 @@ class CLRec(TwoTower):
 
     def user_vectors(self, items, mask, gaps=None, dwell=None, training=False):
         """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared."""
-        clicks = Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps, dwell)
+        # Only what the encoder declares, so that it is trained, evaluated and served on the same.
+        reads = self.user_encoder.reads
+        clicks = Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps if "times" in reads else None,
+                        dwell if "dwell" in reads else None)
         return self.score_vectors(self.user_encoder(clicks, training=training))
 
     def user_intents(self, items, mask, gaps=None, dwell=None):

@@ -104,7 +104,9 @@ class Objective:
     @property
     def states(self) -> dict:
         """Name -> object with `local_variables`, all that a checkpoint must hold besides the model."""
-        return {name: each for name, each in self.resources.items() if hasattr(each, "local_variables")}
+        nested = [each.states for each in self.resources.values() if isinstance(each, Objective)]
+        own = {name: each for name, each in self.resources.items() if hasattr(each, "local_variables")}
+        return {name: each for states in (*nested, own) for name, each in states.items()}
 
     def open(self) -> "Objective":
         """The objective in this trace; once, outside of loops and conditions."""

@@ -9,7 +9,7 @@ class CachedMultiQueue(MultiQueueNegatives):
     """Queues of item vectors: this batch's items live and with gradient, earlier ones as they were encoded.
 
     A live item's gradient from the denominators stands for all the rows that its copies in the main queue and then in
-    its intent's queue will meet, as in ``queue_variants.CachedQueueNegatives``; `balanced` off: for itself alone.
+    its intent's queue will meet, as in `CachedQueueNegatives`; `balanced` off: for itself alone.
     """
 
     def __init__(self, *arguments, balanced):

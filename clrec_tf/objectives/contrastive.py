@@ -55,6 +55,8 @@ class Contrastive(QueueNegatives):
     @classmethod
     def make(cls, inputs):
         """What is corrected is the popularity p̂ of what feeds the queue."""
+        if cls is not Contrastive:
+            raise TypeError(f"{cls} would lose what it overrides: derive from QueueNegatives or one of its variants")
         settings, impressions, log_q = inputs.config.settings_of(cls), None, None
         if settings.negatives == "impressions":
             shown = np.array(inputs.read_exposures("--negatives=impressions")[:, 1])
@@ -73,7 +75,8 @@ class Contrastive(QueueNegatives):
     @classmethod
     def closed_form(cls, world, settings):
         """p/p̂^β, p̂ the popularity of what feeds the queue."""
-        if settings.mask_same_user:
+        unbalanced = settings.queue_kind == "cached" and not settings.balanced_gradient  # not the gradient of the loss
+        if settings.mask_same_user or unbalanced:
             return None
         fed = world.mean_exposure if settings.negatives == "impressions" else world.click_popularity
         return closed_forms.debiased(world.clicks, fed, settings.debias_beta)

@@ -78,11 +78,6 @@ class PropensityWeighted(RowObjective):
             world.mean_exposure, world.exposure.shape)
         return closed_forms.clipped_inverse_propensity(world.clicks, 1 / exposure, settings.cap(exposure.shape[1]))
 
-    @property
-    def states(self):
-        """Those of the softmax."""
-        return self.softmax.states
-
     def rows(self, batch, training=True):
         """Batch -> [B]."""
         weights = ipw.inverse_propensity_weights(self._propensity(batch, self.constants), self._cap)

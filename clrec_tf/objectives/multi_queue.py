@@ -52,6 +52,9 @@ class MultiQueueContrastive(MultiQueueNegatives):
     @classmethod
     def make(cls, inputs):
         """Half of --queue_size is the main queue's, half each intent's."""
+        if cls is not MultiQueueContrastive:
+            raise TypeError(f"{cls} would lose what it overrides: derive from MultiQueueNegatives or one of its "
+                            "variants")
         settings = inputs.config.settings_of(cls)
         variant = build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
                                     inputs.local_variable, inputs.num_items + 1, settings.st_mode,
@@ -62,7 +65,8 @@ class MultiQueueContrastive(MultiQueueNegatives):
     @classmethod
     def closed_form(cls, world, settings):
         """The fixed point for one vector per context, and as many clicks in the main queue as in an intent's."""
-        del settings
+        if settings.queue_kind == "cached" and not settings.balanced_gradient:  # not the gradient of the loss
+            return None
         return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent)
 
 

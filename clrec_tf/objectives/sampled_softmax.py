@@ -51,7 +51,7 @@ class SampledSoftmax(Compared):
     def make(cls, inputs):
         """See --sampler."""
         settings = inputs.config.settings_of(cls)
-        return make_sampled_softmax(inputs, settings, settings.sampler == "tf_default")
+        return make_sampled_softmax(inputs, settings, TfDefaultSampledSoftmax if settings.sampler == "tf_default" else cls)
 
     @classmethod
     def closed_form(cls, world, settings):
@@ -88,11 +88,11 @@ class TfDefaultSampledSoftmax(Compared):
         return encoded, contrastive.contrastive_loss(positives, positives[:, None], negatives + keep)
 
 
-def make_sampled_softmax(inputs, settings: SamplingSettings, tf_default: bool = False) -> Compared:
+def make_sampled_softmax(inputs, settings: SamplingSettings, cls: type[Compared] = SampledSoftmax) -> Compared:
     """The softmax over sampled items of `ObjectiveInputs`."""
     rows, count = inputs.items.rows, settings.negatives(inputs.config)
-    if tf_default:
+    if cls is TfDefaultSampledSoftmax:
         return TfDefaultSampledSoftmax(inputs.model, rows, None, count, inputs.local_constant)
     frequencies = settings.frequencies(inputs.items.counts, POWER)
     log_q = np.append(0.0, np.log(frequencies)).astype(np.float32)
-    return SampledSoftmax(inputs.model, rows, make_sampler(frequencies, inputs), count, log_q, inputs.local_constant)
+    return cls(inputs.model, rows, make_sampler(frequencies, inputs), count, log_q, inputs.local_constant)

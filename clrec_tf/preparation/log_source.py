@@ -137,7 +137,7 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
         optional = dict(timestamp_column=", or --timestamp_column= if the file is in time order",
                         title_column=", or --title_column=").get(flag, "")
         quoted = "; they stand in quotes: give --quote=double" if text and f'"{name}"' in table.columns else ""
-        alone = f"; {headers.remedy(len(table.columns))}" if text and not quoted and flag == "user_column" else ""
+        alone = f". {headers.remedy(len(table.columns))}" if text and not quoted and flag == "user_column" else ""
         raise UserError(f"{table.path} has no column {name!r}: give --{flag} as one of "
                         f"{listed}{optional}{quoted}{alone}")
 

@@ -16,7 +16,7 @@ class Paths(Section):
     export_dir: str = setting("", "Folder of export bundles, which holds the numbered versions (default: "
                                   "WORKDIR/export, if the command takes --workdir).", path=True)
     plugins: tuple[str, ...] = setting((), "Python modules that register encoders and losses of your own, imported "
-                                           "first; found from the current folder, or installed (docs/add_a_loss.md).")
+                                           "first; found from the current folder, or installed (docs/add_an_encoder.md).")
     seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
 
 

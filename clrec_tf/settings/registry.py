@@ -10,6 +10,9 @@ from clrec_tf.errors import UserError
 from clrec_tf.settings.setting import Section
 
 
+TYPES = (bool, int, float, str, tuple[str, ...])  # of settings
+
+
 class Registry:
     """Classes by name.
 
@@ -28,15 +31,14 @@ class Registry:
           tower: the one --model that takes this class under this name; "": every one without a class of its own.
 
         Raises:
-          ValueError: the name is taken, or the class has no settings, or one that another class defines differently.
+          ValueError: the name is taken, the class has no settings, or one that cannot be a flag or that another class
+            defines differently.
         """
         def add(cls):
             if (name, tower) in self._classes:
                 raise ValueError(f"--{self.flag}={name} is registered twice: {self._classes[name, tower]} and {cls}")
-            if not issubclass(getattr(cls, "Settings", type(None)), Section):
-                raise ValueError(f"{cls} needs Settings, a frozen dataclass that is a settings.setting.Section")
-            known = self.fields()
-            for field in dataclasses.fields(cls.Settings):
+            known = {name: field for registry in (self, *_ALL) for name, field in registry.fields().items()}
+            for field in _checked_fields(cls):
                 if field.name in known and _facts(known[field.name]) != _facts(field):
                     raise ValueError(f"--{field.name} of {cls} is another setting than the one of that name: share its "
                                      "definition, or choose another name")
@@ -78,8 +80,27 @@ class Registry:
         return " ".join(f"{name}: {self._classes[name, ''].summary}" for name in self.names())
 
 
+def _checked_fields(cls) -> tuple[dataclasses.Field, ...]:
+    """The settings of a class; `ValueError` where they cannot be flags."""
+    settings = getattr(cls, "Settings", type(None))
+    if not issubclass(settings, Section) or "__dataclass_fields__" not in vars(settings):
+        raise ValueError(f"{cls} needs Settings, a frozen dataclass that is a settings.setting.Section")
+    for field in dataclasses.fields(settings):
+        if "help" not in field.metadata:
+            raise ValueError(f"{field.name} of {settings} must be made by settings.setting.setting")
+        if field.type not in TYPES:
+            raise ValueError(f"--{field.name} of {settings} has the type {field.type}: a flag is one of bool, int, float, "
+                             "str and tuple[str, ...]")
+    try:
+        settings()
+    except UserError as error:
+        raise ValueError(f"defaults of {settings}: {error}") from error
+    return dataclasses.fields(settings)
+
+
 def _facts(field):
     return field.type, field.default, dict(field.metadata)
 
 
 TOWERS, ENCODERS, LOSSES = Registry("model"), Registry("user_encoder"), Registry("loss")
+_ALL = (TOWERS, ENCODERS, LOSSES)  # whose settings are flags side by side

@@ -134,7 +134,7 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
         columns = _names(header.replace(delimiter, mark).replace("\r", ""), mark, quoted, path)
     repeated = sorted(name for name, times in collections.Counter(columns).items() if times > 1)
     if repeated:
-        hint = f"; {headers.remedy(len(columns))}" if any(map(headers.is_number, columns)) else ""
+        hint = f". {headers.remedy(len(columns))}" if any(map(headers.is_number, columns)) else ""
         raise DataError(f"{path}: column {repeated[0]!r} stands twice in the header: rename one{hint}")
     records = quotes.Records()
     with readable(path):

@@ -2,6 +2,7 @@
 import dataclasses
 import json
 import os
+import sys
 
 from clrec_tf import config as config_lib
 from clrec_tf.errors import DataError
@@ -49,6 +50,9 @@ def load(workdir: str) -> dict:
 
 def saved_settings(saved: dict) -> config_lib.Config:
     """The settings of a run's model and loss, all others as by default; `UserError` for unknown ones."""
+    absent = [module for module in saved.get("paths", {}).get("plugins", ()) if module not in sys.modules]
+    if absent:
+        raise UserError(f"this run was trained with --plugins={','.join(saved['paths']['plugins'])}: give it here too")
     values = {name: tuple(value) if isinstance(value, list) else value
               for key in config_lib.PLUGS for name, value in saved.get(key, {}).items()}
     # What a batch has to fit is no question for a model that is trained already.
