@@ -41,9 +41,10 @@ def settings(data_dir, workdir, **changes):
 
 def process(config, *flags):
     """An evaluator with the settings that differ from the defaults."""
-    given = [f"--{name}={value}" for section in ("model", "train")
+    given = [f"--{name}={value}" for section in ("model", "loss", "train")
              for name, value in dataclasses.asdict(getattr(config, section)).items()
              if value != getattr(getattr(Config(), section), name) and not isinstance(value, tuple)]
+    given += [f"--{name}={value}" for name, value in config.plugs.items()]
     return forked.Popen(
         [sys.executable, "-m", "clrec_tf.train", f"--data_dir={config.paths.data_dir}",
          f"--workdir={config.paths.workdir}", *given, *flags],

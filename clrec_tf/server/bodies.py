@@ -221,5 +221,5 @@ def _decoded(decode, name, kind=None):
         return decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         text = str(error).replace("`$", f"`{name}" if name != "the body" else "`")
-        entries = "" if kind is None else f"; entries of this signature are {_entries(kind)}"
+        entries = "" if kind is None else f"; entries are {_entries(kind)} (of other signatures: see signature_name)"
         raise ServiceError(f"{name} cannot be read: {text}{entries}") from error
