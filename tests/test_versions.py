@@ -350,7 +350,7 @@ def test_the_life_of_a_service_under_load(models, tmp_path):
             shutil.rmtree(tmp_path / "6")
             publish(models[0], tmp_path, 6)  # the same number made anew
             wait_for(lambda: load.answers[-20:] == [old] * 20, 20)
-            shutil.rmtree(tmp_path)
+            shutil.rmtree(tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-gone")))  # gone all at once
             before = len(load.answers)
             time.sleep(0.5)
             assert served(service) == [6] and len(load.answers) > before
