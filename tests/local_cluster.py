@@ -17,7 +17,6 @@ from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster.local_roles import LocalRoles
 from clrec_tf.training.cluster.roles import Task
 from clrec_tf.training.cluster.roles import wait_for_servers
-from tests import forked
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -132,8 +131,8 @@ class LocalCluster(LocalRoles):
             return self.launch(role, index, command + flags(**given), log, environ, cwd)
 
     def launch(self, role, index, command, log, environ=None, cwd=None):
-        """As there, forked."""
-        self._processes[role, index] = forked.Popen(
+        """As there, in a session of its own, and an interpreter of its own: faults of roles are what is tested."""
+        self._processes[role, index] = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True,
             env={**os.environ, "TF_CONFIG": self.tf_config(role, index), **(environ or {})})
         return self._processes[role, index]
