@@ -31,13 +31,11 @@ test: environment system  ## the quick tests: all but those marked slow or clust
 	$(PYTEST) $(PARALLEL) -m "not cluster and not slow"
 
 test-cluster: environment  ## the tests that start clusters of processes, one after another
-	$(PYTEST) -m cluster tests/test_cluster_faults.py
-	$(PYTEST) -m cluster --ignore=tests/test_cluster_faults.py
+	$(PYTEST) -m cluster
 
 test-all: environment system  ## all tests, the slow ones and those of clusters too
 	$(PYTEST) $(PARALLEL) -m "not cluster"
-	$(PYTEST) -m cluster tests/test_cluster_faults.py
-	$(PYTEST) -m cluster --ignore=tests/test_cluster_faults.py
+	$(PYTEST) -m cluster
 
 test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
 	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks

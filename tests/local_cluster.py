@@ -48,6 +48,29 @@ def main(config):
 
 command_line.run(main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
 """
+# A chief that stops worker 1, process $STOPPED, between the end of one of its calls and the fetch of the result: until a
+# result has not come yet when it is fetched.
+STOPPING = """
+import os
+import signal
+from clrec_tf import command_line, train
+from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
+
+fetch, process = ClusterRuntime.fetch, int(os.environ["STOPPED"])
+
+def stopping(runtime, result, holder):
+    if not holder.startswith("worker 1 "):
+        return fetch(runtime, result, holder)
+    os.kill(process, signal.SIGSTOP)
+    while open(f"/proc/{process}/stat").read().rpartition(")")[2].split()[0] != "T":
+        pass
+    value = fetch(runtime, result, holder)
+    os.kill(process, signal.SIGCONT)
+    return value
+
+ClusterRuntime.fetch = stopping
+command_line.run(train.main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
+"""
 # A chief that restores the latest checkpoint and writes it again, without training.
 SAVING_AGAIN = """
 from clrec_tf import command_line

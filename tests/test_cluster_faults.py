@@ -12,6 +12,7 @@ from clrec_tf.data import schema as schema_lib
 from tests.local_cluster import LocalCluster
 from tests.local_cluster import progress_of
 from tests.local_cluster import queue_of
+from tests.local_cluster import STOPPING
 from tests.local_cluster import values
 from tests.local_cluster import wait_for
 from tests.prepared_data import prepare_text
@@ -155,6 +156,17 @@ def test_a_role_that_stands_still_ends_the_chief(steady, tmp_path, role, words):
         assert steady.ended("chief", seconds=40) == 69
         assert_reason(steady, words)
         assert "--progress_deadline_s=12" in steady.log("chief").split("error: ")[-1]
+
+
+def test_a_worker_that_stands_still_before_its_result_is_fetched_ends_the_chief(steady, tmp_path):
+    steady.wait_for_servers()
+    try:
+        code = steady.chief(seconds=60, workdir=tmp_path, epochs=1000, log_every_steps=4, checkpoint_every_steps=1000,
+                            progress_deadline_s=5, code=STOPPING, environ={"STOPPED": str(steady.pids("worker")[1])})
+    finally:
+        steady.signal("worker", 1, signal.SIGCONT)
+    assert code == 69
+    assert_reason(steady, "fetching from worker 1 (")
 
 
 def test_a_role_that_stands_still_at_the_start_ends_the_chief(steady, tmp_path):

@@ -20,6 +20,11 @@ class _Call:
         return self.arguments
 
     @property
+    def holder(self) -> str:
+        """Who has its steps, for messages: the worker that took it last."""
+        return f"worker {self.workers[-1]} ({self.steps} steps)"
+
+    @property
     def repeated(self) -> int:
         """Steps that may have been trained once more: a worker was lost on the way."""
         return self.steps * max(len(self.workers) - 1, 0)
@@ -72,7 +77,7 @@ class Dispatcher:
                 if call.repeated:
                     logging.warning("%d steps were begun by worker %s and then done by worker %d: they may be trained "
                                     "twice", call.steps, ", ".join(map(str, call.workers[:-1])), call.workers[-1])
-                result = self._runtime.fetch(call.result)
+                result = self._runtime.fetch(call.result, call.holder)
                 if call.steps:  # none where another worker was quicker
                     yield call.steps, call.repeated, self._call.named(result)
 

@@ -65,8 +65,9 @@ class LocalRuntime:
     def wait(self, taken, under_way):
         """Waits a little for one of the calls under way."""
 
-    def fetch(self, result):
-        """Result of a call that has ended, as NumPy; raises its error."""
+    def fetch(self, result, holder):
+        """Result of a call that has ended, as NumPy; raises its error. `holder`: who has it, for messages."""
+        del holder
         return result.numpy()
 
     def check_workdir(self, workdir):

@@ -176,14 +176,17 @@ class ClusterRuntime:
             taken.clear()
             self._progress = max(self._progress, now)
         elif now - self._progress > self._deadline:
-            held = [f"worker {call.workers[-1]} ({call.steps} steps)" for call in under_way if call.workers]
+            held = [call.holder for call in under_way if call.workers]
             end(f"no call has ended for --progress_deadline_s={self._deadline:g}; under way: "
                 f"{', '.join(held) or 'none, no worker takes one'}. One of them, or a parameter server, stands still "
                 "or is lost")
 
-    def fetch(self, result):
-        """Result of a call that has ended, as NumPy; raises its error."""
-        with self._lost_as_error():
+    def fetch(self, result, holder):
+        """Result of a call that has ended, as NumPy; raises its error. `holder`: who has it, for messages.
+
+        The result is still at the worker, which may stand still from now on.
+        """
+        with self.unharmed(f"fetching from {holder}"):
             return result.fetch()
 
     def check_workdir(self, workdir):
