@@ -96,12 +96,12 @@ class Config:
         tower_class, loss_class = TOWERS.get(tower), LOSSES.get(self.loss.loss, tower)
         encoder_class = ENCODERS.get(tower_class.encoder_name(self.settings_of(tower_class)), tower)
         chosen = dict(tower=tower_class, encoder=encoder_class, objective=loss_class)
-        values = {name: self.settings_of(cls) for name, cls in chosen.items()}
-        for name, value in (values | dict(tower_class=tower_class, encoder_class=encoder_class, loss_class=loss_class)
-                            ).items():
+        classes = dict(tower_class=tower_class, encoder_class=encoder_class, loss_class=loss_class)
+        settings = {name: self.settings_of(cls) for name, cls in chosen.items()}
+        for name, value in (classes | settings).items():
             object.__setattr__(self, name, value)  # frozen for everybody else
-        for settings in values.values():
-            settings.check(self)
+        for of_class in settings.values():
+            of_class.check(self)
 
     @classmethod
     def of(cls, **settings) -> "Config":

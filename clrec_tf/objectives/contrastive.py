@@ -11,6 +11,7 @@ from clrec_tf.objectives.cached_queue_negatives import CachedQueueNegatives
 from clrec_tf.objectives.impression_stream import ImpressionStream
 from clrec_tf.objectives.in_batch_negatives import InBatchNegatives
 from clrec_tf.objectives.queue_negatives import QueueNegatives
+from clrec_tf.objectives.queue_settings import ChosenByQueue
 from clrec_tf.objectives.queue_settings import QueueSettings
 from clrec_tf.objectives.raw_queue_negatives import raw_queue
 from clrec_tf.objectives.raw_queue_negatives import RawQueueNegatives
@@ -39,44 +40,34 @@ class ContrastiveSettings(QueueSettings):
             raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user "
                             "to leave out; give one of them")
 
-    @property
-    def queue_kind(self) -> str:
-        """--queue, chosen where it is auto."""
-        return "cached" if self.queue == "auto" else self.queue
-
 
 @LOSSES.register("contrastive")
-class Contrastive(QueueNegatives):
-    """Chooses the variant of --queue, with a correction of degree β, or with impressions in the queue."""
+class Contrastive(ChosenByQueue):
+    """`QueueNegatives` with a correction of degree β, or with impressions in the queue."""
 
     Settings = ContrastiveSettings
     summary = "CLRec, negatives from --queue."
 
     @classmethod
-    def make(cls, inputs):
+    def variant(cls, inputs, settings):
         """What is corrected is the popularity p̂ of what feeds the queue."""
-        if cls is not Contrastive:
-            raise TypeError(f"{cls} would lose what it overrides: derive from QueueNegatives or one of its variants")
-        settings, impressions, log_q = inputs.config.settings_of(cls), None, None
+        impressions, log_q = None, None
         if settings.negatives == "impressions":
             shown = np.array(inputs.read_exposures("--negatives=impressions")[:, 1])
             impressions = ImpressionStream(shown, inputs.items.rows, inputs.seed, inputs.local_variable,
                                            inputs.local_constant)
         if settings.debias_beta < 1.0:
-            counts = (np.bincount(shown, minlength=len(inputs.items.rows)) if impressions else inputs.items.counts)
+            counts = np.bincount(shown, minlength=len(inputs.items.rows)) if impressions else inputs.items.counts
             log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
             log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
-        variant = build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size,
-                                settings.mask_same_user, inputs.local_variable, log_q=log_q, impressions=impressions,
-                                local_constant=inputs.local_constant, balanced=settings.balanced_gradient)
-        variant.prefills = settings.prefill_queue and variant.queue is not None
-        return variant
+        return build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size, settings.mask_same_user,
+                             inputs.local_variable, log_q=log_q, impressions=impressions,
+                             local_constant=inputs.local_constant, balanced=settings.balanced_gradient)
 
     @classmethod
     def closed_form(cls, world, settings):
         """p/p̂^β, p̂ the popularity of what feeds the queue."""
-        unbalanced = settings.queue_kind == "cached" and not settings.balanced_gradient  # not the gradient of the loss
-        if settings.mask_same_user or unbalanced:
+        if settings.mask_same_user or not settings.follows_the_loss:
             return None
         fed = world.mean_exposure if settings.negatives == "impressions" else world.click_popularity
         return closed_forms.debiased(world.clicks, fed, settings.debias_beta)

@@ -1,10 +1,11 @@
 """Multi-CLRec's loss, --loss=contrastive with --model=multi_clrec: 1+H queues of clicks."""
 import dataclasses
+import typing
 
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
 from clrec_tf.objectives.cached_multi_queue import CachedMultiQueue
-from clrec_tf.objectives.multi_queue_negatives import MultiQueueNegatives
+from clrec_tf.objectives.queue_settings import ChosenByQueue
 from clrec_tf.objectives.queue_settings import QueueSettings
 from clrec_tf.objectives.raw_multi_queue import RawMultiQueue
 from clrec_tf.settings.registry import LOSSES
@@ -16,6 +17,7 @@ LITERAL_TEMPERATURE = 0.05  # the least with --st_mode=literal: float32 holds th
 @dataclasses.dataclass(frozen=True)
 class MultiQueueSettings(QueueSettings):
     """--loss=contrastive --model=multi_clrec"""
+    AUTO: typing.ClassVar[str] = "raw"  # entries stay long in an intent's queue, so vectors would be old
     st_mode: str = setting("soft",
         "multi_clrec: gradient of the choice among a user's vectors. literal: as the formula reads, without bound. "
         "capped: at most --st_max_ratio. soft: of the mixture of all vectors.", choices=("literal", "capped", "soft"))
@@ -36,36 +38,25 @@ class MultiQueueSettings(QueueSettings):
             raise UserError(f"--st_mode=literal with --temperature={config.model.temperature}: its gradient grows to "
                             f"e^(2/ρ), more than float32 holds; use soft or capped, or at least {LITERAL_TEMPERATURE}")
 
-    @property
-    def queue_kind(self) -> str:
-        """--queue, chosen where it is auto: entries stay long in an intent's queue, so vectors would be old."""
-        return "raw" if self.queue == "auto" else self.queue
-
 
 @LOSSES.register("contrastive", tower="multi_clrec")
-class MultiQueueContrastive(MultiQueueNegatives):
-    """Chooses the variant of --queue."""
+class MultiQueueContrastive(ChosenByQueue):
+    """`MultiQueueNegatives`."""
 
     Settings = MultiQueueSettings
     summary = "CLRec, negatives from --queue."
 
     @classmethod
-    def make(cls, inputs):
+    def variant(cls, inputs, settings):
         """Half of --queue_size is the main queue's, half each intent's."""
-        if cls is not MultiQueueContrastive:
-            raise TypeError(f"{cls} would lose what it overrides: derive from MultiQueueNegatives or one of its "
-                            "variants")
-        settings = inputs.config.settings_of(cls)
-        variant = build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
-                                    inputs.local_variable, inputs.num_items + 1, settings.st_mode,
-                                    settings.st_max_ratio, settings.balanced_gradient)
-        variant.prefills = settings.prefill_queue
-        return variant
+        return build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
+                                 inputs.local_variable, inputs.num_items + 1, settings.st_mode, settings.st_max_ratio,
+                                 settings.balanced_gradient)
 
     @classmethod
     def closed_form(cls, world, settings):
         """The fixed point for one vector per context, and as many clicks in the main queue as in an intent's."""
-        if settings.queue_kind == "cached" and not settings.balanced_gradient:  # not the gradient of the loss
+        if not settings.follows_the_loss:
             return None
         return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent)
 

@@ -9,7 +9,6 @@ from typing import Callable
 from clrec_tf.errors import UserError
 from clrec_tf.settings.setting import Section
 
-
 TYPES = (bool, int, float, str, tuple[str, ...])  # of settings
 
 
