@@ -9,15 +9,22 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
+from clrec_tf.data.schema import Schema
 from clrec_tf.encoders.base import NoSettings
+from clrec_tf.encoders.base import Sizes
+from clrec_tf.encoders.mean import MeanUserEncoder
 from clrec_tf.errors import UserError
 from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
 from clrec_tf.lab.proof import tabular_losses
+from clrec_tf.models.build import build_model
+from clrec_tf.models.multi_clrec import MultiCLRecSettings
 from clrec_tf.objectives.alias_sampler import AliasSampler
 from clrec_tf.objectives.base import RowObjective
+from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.sampled_softmax import SampledSoftmax
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
@@ -26,13 +33,17 @@ from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 from clrec_tf.training import run_config
+from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.step import make_train_call
 from tests import forked
 from tests.loops import local_variable
 from tests.loops import LOG_Q
 from tests.loops import ROWS
 from tests.loops import SHARE
+from tests.naive_queue import make_batch
 from tests.naive_queue import tiny_model
 from tests import small_run
+from tests import tiny_multi
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ("add_an_encoder", "add_a_loss")
@@ -283,3 +294,56 @@ def test_a_run_names_the_plugins_that_it_needs(monkeypatch):
         run_config.saved_settings(saved)
     monkeypatch.setitem(sys.modules, "absent_module", pytest)
     assert run_config.saved_settings(saved).encoder == Config().encoder
+
+
+def noting(monkeypatch, declared):
+    """An encoder registered for this test, which notes what each of its calls is given: (training, gaps, dwell)."""
+    monkeypatch.setattr(ENCODERS, "_classes", dict(ENCODERS.classes()))
+    seen = []
+
+    @ENCODERS.register("noting")
+    class Noting(MeanUserEncoder):
+        """The mean of the clicks, laid out."""
+        reads, adds_clicks = frozenset(declared), False
+
+        def call(self, clicks, training=False):
+            seen.append((training, clicks.gaps is not None, clicks.dwell is not None))
+            return super().call(clicks, training)
+
+    schema = Schema(20, 21, (), 0, "int", True, 0, 0, {}, {}, has_dwell=True)
+    config = Config.of(user_encoder="noting", embedding_dim=4, max_history=2, queue="in_batch", batch_size=4)
+    return seen, build_model(config, schema)
+
+
+@pytest.mark.parametrize("declared", [(), ("times",), ("dwell",), ("times", "dwell")])
+def test_an_encoder_is_given_what_it_declares_and_told_whether_it_trains(monkeypatch, declared):
+    seen, model = noting(monkeypatch, declared)
+    batch = make_batch([2, 3, 4, 5]) | dict.fromkeys(("time_gap", "dwell"), tf.ones([4, 2], tf.int64))
+    variant = build_variant("in_batch", model, 4, False, local_variable)
+    optimizer = tf.keras.optimizers.SGD(0.1, jit_compile=False)
+    optimizer.build(model.trainable_variables)
+    call = make_train_call(model, variant, optimizer, 0.0, LocalRuntime())
+    call(iter(tf.data.Dataset.from_tensors(batch)), tf.constant(1, tf.int64))
+    given = ("times" in declared, "dwell" in declared)
+    assert set(seen) == {(True, *given)}
+    seen.clear()
+    ones = tf.ones([1, 2], tf.int64)
+    model.user_vectors(tf.ones([1, 2, 4]), tf.constant([[True, True]]), ones, ones)
+    assert seen == [(False, *given)]
+
+
+def test_what_an_encoder_reads_is_checked():
+    with pytest.raises(ValueError, match="reads .*hours.*choose from"):
+        type("Mine", (MeanUserEncoder,), {"reads": frozenset({"hours"})})(NoSettings(), Sizes(4))
+
+
+@pytest.mark.parametrize("kind", ["in_batch", "raw", "cached"])
+def test_queues_add_what_the_model_adds(kind):
+    """Once to each row, whatever the queue."""
+    batch, rows = tiny_multi.random_batch(np.random.default_rng(5), 6), {}
+    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", MultiCLRecSettings())):
+        model = tiny_multi.tiny_model(settings=settings)
+        rows[name] = build_variant(kind, model, 8, False, local_variable).open().rows(batch)
+    added = model.auxiliary_losses(model.encode(batch), batch)
+    assert np.std(added) > 0.1
+    np.testing.assert_allclose(rows["all"] - rows["none"], added, rtol=1e-4)

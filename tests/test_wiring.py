@@ -16,6 +16,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf import evaluate
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.models.encode import Encoder
+from clrec_tf.objectives.queue_negatives import QueueNegatives
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
@@ -104,6 +105,13 @@ def test_prefill_takes_the_first_targets_of_another_order_than_training(data_dir
     with np.load(io.BytesIO(reader.get_tensor(name)), allow_pickle=False) as archive:
         count, items = int(archive["count/0"]), archive["item/0"].tolist()
     assert count == 32 and items == first_targets(data_dir, seed + 1, 32) != first_targets(data_dir, seed, 32)
+
+
+def test_a_run_that_goes_on_is_not_prefilled_again(data_dir, tmp_path, monkeypatch):
+    settings = small_run.config(data_dir, tmp_path, model=dict(queue="raw", queue_size=32, prefill_queue=True), epochs=1)
+    assert small_run.run(settings) == 0
+    monkeypatch.setattr(QueueNegatives, "prefill", lambda *arguments: pytest.fail("filled"))
+    assert set_up(settings.but(epochs=2), LocalRuntime()).progress.step > 0
 
 
 @pytest.mark.parametrize("masked", [False, True])
