@@ -1,5 +1,6 @@
 """Encoders and losses of one's own: the very files of docs/add_an_encoder.md and docs/add_a_loss.md, from outside."""
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
@@ -87,6 +88,25 @@ def test_the_tests_of_the_pages_pass(folder):
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_decayed_mean.py", "test_bpr.py"], cwd=folder,
         env={**environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("power", [-1.0, 0.5])
+def test_the_closed_form_of_the_pages_loss_is_its_optimum(folder, monkeypatch, power):
+    """There the gradient of the expected loss over positives from p and negatives from p_n vanishes."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(LOSSES, "_classes", dict(LOSSES.classes()))
+    monkeypatch.delitem(sys.modules, "bpr", raising=False)
+    bpr, world = importlib.import_module("bpr"), tabular_simulation()
+    cls = LOSSES.get("bpr")
+    optimum = cls.closed_form(world, cls.Settings(sampler_power=power))
+    noise = world.click_popularity ** abs(power)
+    phi, p, noise = tf.Variable(np.log(optimum[0])), world.clicks[0], noise / noise.sum()
+    with tf.GradientTape() as tape:
+        losses = [bpr.bpr_loss(phi, tf.fill([len(p), 1], phi[item]), 0.0) for item in range(len(p))]
+        expected = tf.reduce_sum([p * noise[item] * losses[item] for item in range(len(p))])
+    gradient = tape.gradient(expected, phi)
+    assert np.abs(gradient).max() < 1e-9
+    assert cls.closed_form(world, cls.Settings(bpr_margin=0.1)) is None
 
 
 def test_both_train_and_export_from_outside_the_package(folder):
