@@ -23,7 +23,7 @@ class Counted:
     Attributes:
       counts: int [V], by item.
       source: "clicks" or "impressions".
-      coordinate: float32 [V], see `dial.item_coordinate`.
+      coordinate: float32 [V], see `models.dial.item_coordinate`.
     """
     counts: np.ndarray
     source: str

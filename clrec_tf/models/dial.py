@@ -11,7 +11,8 @@ catalogue, changes no ranking.
 """
 import dataclasses
 import math
-from typing import Mapping, Sequence
+from typing import Mapping
+from typing import Sequence
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Multi-CLRec: H intent vectors per user, told apart by the categories of the clicks (paper, "Multi-CLRec").
 
-Batches are those of ``clrec``, and `dwell` [B,T] int64 seconds where the data has it (−1 = unknown).
+Batches are those of ``two_tower``.
 """
 import dataclasses
 

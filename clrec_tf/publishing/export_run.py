@@ -35,8 +35,7 @@ def export(config: Config) -> str:
     if trained.schema.item_rows > trained.schema.num_items + 1:
         logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "
                         "used their hash buckets (--oov_buckets): metrics of such users may differ")
-    facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history,
-                          trained.run_config)
+    facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history, trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
                          _dial(config, data_dir, trained, catalogue), config.serve.max_k)

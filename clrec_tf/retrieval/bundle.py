@@ -2,7 +2,7 @@
 
 A version folder holds::
 
-    saved_model.pb, variables/, assets/    the tower (see `saved_model`), loadable by any TensorFlow server
+    saved_model.pb, variables/, assets/    the tower (see `publishing.saved_model`), loadable by any TensorFlow server
     index/                                 the index over item vectors (see `saved_index`)
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any

@@ -17,7 +17,7 @@ class BundleDial:
       default: α where a request names none.
       lowest, highest: of α.
       temperature: ρ.
-      mean_log_count: see `dial.inserted_coordinate`.
+      mean_log_count: see `models.dial.inserted_coordinate`.
       source: what p̂ counts, "clicks" or "impressions".
       there: whether vectors have the coordinate; not in bundles of before the dial, which know α = 0 alone.
     """

@@ -1,4 +1,5 @@
 """Exact search, of the interface that `index` describes."""
+import functools
 import os
 
 import numpy as np
@@ -20,9 +21,9 @@ class ExactIndex(Index):
         self.size, self.parameters = len(vectors), {}
         self._vectors = tf.constant(vectors)
 
-    @property
+    @functools.cached_property
     def vectors(self) -> np.ndarray:
-        """See `Index`; the memory that is searched, not a copy of it."""
+        """See `Index`; the memory that is searched, or one copy of it where that is on a GPU."""
         return np.asarray(self._vectors)
 
     def search(self, vectors: np.ndarray, k: int):

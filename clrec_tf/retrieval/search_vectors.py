@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Intents:
     """K intents of each of N users, each user's heaviest first.

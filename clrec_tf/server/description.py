@@ -21,8 +21,8 @@ def _error(status, text):
     return answer | ({"headers": _RETRY_AFTER} if status in (429, 503) else {})
 
 
-_NO_SUCH_MODEL, _TOO_MUCH = "No such model or version.", (
-    "The service has too much to do; Retry-After says when to try again.")
+_NO_SUCH_MODEL = "No such model or version."
+_TOO_MUCH = "The service has too much to do; Retry-After says when to try again."
 PREDICTION = {
     200: {"description": "predictions, one per instance; or outputs, for inputs", "content": {"application/json": {
         "schema": {"type": "object", "properties": {

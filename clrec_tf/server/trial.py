@@ -82,13 +82,13 @@ def _try_recall(engine, path):
     count = min(len(queries), max(_LEAST_QUERIES, int(_MOST_SCORES // len(items))))
     sample, k = queries[np.linspace(0, len(queries) - 1, count).astype(int)], min(measured["recall_k"], len(items))
     best = _best_scores(bundle, items, sample, k)
-    recall = recall_at_k(bundle.index, _Rows(bundle), sample, k, bundle.live, best[:, 0])
+    recall = recall_at_k(bundle.index, _Rows(bundle), sample, k, bundle.live, best[:, -1])
     promised = measured["recall"]
     error = math.sqrt(max(0.0, promised * (1 - promised)) / count) if count < len(queries) else 0.0
     if not recall >= promised - _SAME - _SURE * error:  # NaN compares false
         raise DataError(f"version {engine.version} was tried with {count} vectors of held-out users and has recall@{k} "
                         f"= {recall:.4f}, its manifest says {promised:.4f}: export again, or copy the bundle again")
-    if k > 1 and all(as_good_as(scores[0], scores[-1]) for scores in best):
+    if k > 1 and all(as_good_as(scores[-1], scores[0]) for scores in best):
         raise DataError(f"version {engine.version} gives equal scores to the {k} best items of each of {count} "
                         "held-out users, so it tells no item from another: export a sound model again")
 
@@ -104,10 +104,10 @@ class _Rows:
 
 
 def _best_scores(bundle, items, queries, k):
-    """[N,k] float32, ascending, of live items; NaN counts as lowest."""
+    """[N,k] float32, the highest first, of live items; NaN counts as lowest."""
     best = np.full((len(queries), 0), -np.inf, np.float32)
     for start in range(0, len(items), _BLOCK):
         scores = queries @ bundle.item_vectors(items[start:start + _BLOCK]).T
         best = np.concatenate([best, np.nan_to_num(scores, nan=-np.inf)], axis=1)
         best = top_k(best, k)[1]
-    return best[:, ::-1]
+    return best

@@ -52,8 +52,8 @@ def per_worker_variable(initial: Callable, shape, dtype) -> tf.Variable:
 def values_of_workers(variable) -> list:
     """Of a `per_worker_variable` a `RemoteValue` for each worker, made if there are none yet.
 
-    Needs `_maybe_create_per_worker_vars` and `_per_worker_vars` of `PerWorkerVariable`. Its public `read_all` fails as a
-    whole where one worker is down; then no checkpoint could be saved until that worker is back.
+    Needs `_maybe_create_per_worker_vars` and `_per_worker_vars` of `PerWorkerVariable`. Its public `read_all` fails as
+    a whole where one worker is down; then no checkpoint could be saved until that worker is back.
     """
     variable._maybe_create_per_worker_vars()  # pylint: disable=protected-access
     return list(variable._per_worker_vars._values)  # pylint: disable=protected-access

@@ -37,8 +37,8 @@ def _would_crash() -> bool:
     daemon thread that returns from TensorFlow or ScaNN after the interpreter has ended aborts the process ("FATAL:
     exception not rethrown"): the server may be loading a version, a cluster's chief may be waiting for a lost server.
     """
-    threads = [thread for thread in threading.enumerate() if thread.daemon and thread.name != termination.THREAD]
-    return "tensorflow_io" in sys.modules or bool(threads)
+    return "tensorflow_io" in sys.modules or any(
+        thread.daemon and thread.name != termination.THREAD for thread in threading.enumerate())
 
 
 def _remove_generated_code():
