@@ -16,6 +16,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models import build
 from clrec_tf.settings.setting import choices_of
+from clrec_tf.settings.setting import help_of
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests import forked
@@ -151,10 +152,10 @@ def test_queues_that_a_batch_does_not_enter_are_refused(size):
 
 def test_settings_of_the_other_model_are_refused(data_dir):
     """Every one whose help says that it belongs to one model, and those that it has for itself."""
+    own = {flag for flag, owner in ONLY_OF.items() if owner == "multi_clrec"}
+    assert {name for name, field in plug_fields().items() if help_of(field).startswith("multi_clrec:")} == own
     other = {"clrec": "multi_clrec", "multi_clrec": "clrec"}
-    for field in plug_fields().values():
-        if field.name not in ONLY_OF:
-            continue
+    for field in (plug_fields()[name] for name in ONLY_OF):
         choices, default = choices_of(field), field.default
         value = next(choice for choice in choices if choice != default) if choices else (
             not default if isinstance(default, bool) else "brand" if isinstance(default, str) else
