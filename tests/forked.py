@@ -5,7 +5,6 @@ is a child of the test's with a number, signals, groups and an exit code of its 
 spent once. Tests of the importing itself use ``subprocess``.
 """
 import atexit
-import contextlib
 import ctypes
 import functools
 import importlib
@@ -25,6 +24,7 @@ import numpy
 ROOT = pathlib.Path(__file__).parents[1]
 _SET_CHILD_SUBREAPER = 36  # of prctl
 _REQUEST_BYTES = 1 << 17
+_FORKING = threading.Lock()  # requests and answers of several threads go over one connection
 
 
 class Popen(subprocess.Popen):
@@ -34,6 +34,7 @@ class Popen(subprocess.Popen):
                        shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid,
                        umask, start_new_session, process_group):
         # pylint: disable=too-many-arguments,too-many-locals,unused-argument  (the signature of Python 3.11)
+        assert not any((preexec_fn, executable, shell, pass_fds, gid, gids, uid)) and umask == process_group == -1
         program, *arguments = map(os.fspath, args)
         assert program == sys.executable and arguments[0] in ("-m", "-c"), args
         request = dict(arguments=arguments, cwd=os.fspath(cwd or os.getcwd()), session=start_new_session,
@@ -65,13 +66,20 @@ def run(command, *, input=None, capture_output=False, timeout=None, check=False,
 
 def _fork(request: dict, streams) -> int:
     """The number of a new child of this process."""
-    connection, prctl = _parent(), ctypes.CDLL(None).prctl
-    prctl(_SET_CHILD_SUBREAPER, 1)  # the child is orphaned by who forked it, and so becomes ours
-    try:
-        socket.send_fds(connection, [json.dumps(request).encode()], streams)
-        return int(connection.recv(32))
-    finally:
-        prctl(_SET_CHILD_SUBREAPER, 0)
+    prctl = ctypes.CDLL(None).prctl
+    with _FORKING:
+        connection = _parent()
+        prctl(_SET_CHILD_SUBREAPER, 1)  # the child is orphaned by who forked it, and so becomes ours
+        try:
+            socket.send_fds(connection, [json.dumps(request).encode()], streams)
+            number = connection.recv(32)
+        finally:
+            prctl(_SET_CHILD_SUBREAPER, 0)
+    if not number:
+        raise ChildProcessError("nothing was forked: see what was printed to stderr")
+    # Of a process that is no child of ours, subprocess would take 0 for the exit code; this raises.
+    os.waitid(os.P_PID, int(number), os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return int(number)
 
 
 @functools.cache
@@ -105,9 +113,10 @@ def _requests(connection) -> dict:
                 os.close(stream)
             return json.loads(message)
         os.waitpid(between, 0)  # from here on the child has its new parent
-        connection.send(os.read(number, 32))
-        for end in (number, writing, *streams):
+        for end in (writing, *streams):
             os.close(end)
+        connection.send(os.read(number, 32))  # nothing, where `between` could not fork
+        os.close(number)
 
 
 def _become(arguments, cwd, session, environ):
@@ -146,9 +155,12 @@ def _end(run) -> None:
         code = 1
     threading._shutdown()  # pylint: disable=protected-access  (waits for threads, as an interpreter at its end)
     atexit._run_exitfuncs()  # pylint: disable=protected-access
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if not stream.closed:
+                stream.flush()
+        except OSError:
+            code = 120  # as an interpreter's that could not write all
     os._exit(code & 0xFF)
 
 

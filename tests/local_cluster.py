@@ -4,7 +4,6 @@ Flags and logs of the roles; the processes themselves are those of ``training/cl
 """
 import io
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -152,13 +151,6 @@ class LocalCluster(LocalRoles):
             command = [sys.executable, *(["-c", code] if code else ["-m", "clrec_tf.train"])]
             given = small_run.read_by_encoder({**self._settings, **settings})
             return self.launch(role, index, command + flags(**given), log, environ, cwd)
-
-    def launch(self, role, index, command, log, environ=None, cwd=None):
-        """As there, in a session of its own, and an interpreter of its own: faults of roles are what is tested."""
-        self._processes[role, index] = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=True,
-            env={**os.environ, "TF_CONFIG": self.tf_config(role, index), **(environ or {})})
-        return self._processes[role, index]
 
     def start_servers(self, **settings):
         """Starts all workers and parameter servers."""

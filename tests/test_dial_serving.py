@@ -1,4 +1,4 @@
-"""Every door gives, at every popularity, the ranking of φ + α·log p̂: tower, index, retrieval, updates, commands."""
+"""Every way to ask gives, at every popularity, the ranking of φ + α·log p̂: tower, index, retrieval, updates, commands."""
 import io
 import json
 import os

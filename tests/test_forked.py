@@ -1,8 +1,10 @@
 """A forked process is one of its own: its code, streams, folder, environment and signals."""
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -50,3 +52,42 @@ def test_signals_and_groups():
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(10) == -signal.SIGTERM
     process.stdout.close()
+
+
+def test_what_could_not_be_written_shows_in_the_exit_code():
+    command, codes = [sys.executable, "-c", "import sys; sys.stdout = open(1, 'w'); print(1)"], []  # buffered in any case
+    for start in (forked.run, subprocess.run):
+        with open("/dev/full", "wb") as full:
+            codes.append(start(command, stdout=full, stderr=subprocess.DEVNULL, check=False).returncode)
+    assert codes == [120, 120]
+
+
+def test_threads_get_the_exit_codes_of_their_own_processes():
+    codes = {}
+
+    def end(code):
+        codes[code] = run(f"import sys; sys.exit({code})").returncode
+
+    threads = [threading.Thread(target=end, args=(code,)) for code in range(1, 17)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == {code: code for code in range(1, 17)}
+
+
+@pytest.mark.parametrize("settings", [dict(preexec_fn=print), dict(pass_fds=(0,)), dict(shell=True), dict(umask=7)])
+def test_what_is_not_handed_on_is_refused(settings):
+    with pytest.raises(AssertionError):
+        run("", **settings)
+
+
+@pytest.mark.parametrize("answer, error", [(b"", "nothing was forked"), (b"1", "No child processes")])
+def test_a_process_that_is_none_or_not_ours_is_an_error(monkeypatch, answer, error):
+    """Whose exit code would be 0 otherwise."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    monkeypatch.setattr(forked, "_parent", lambda: ours)
+    with ours, theirs:
+        theirs.send(answer)
+        with pytest.raises(ChildProcessError, match=error):
+            run("")

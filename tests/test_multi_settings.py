@@ -150,13 +150,12 @@ def test_queues_that_a_batch_does_not_enter_are_refused(size):
     config("data", model=dict(queue_size=32))
 
 
-def test_settings_of_the_other_model_are_refused():
+def test_settings_of_the_other_model_are_refused(data_dir):
     """Every one whose help says that it belongs to one model, and those that it has for itself."""
-    fields = plug_fields()
-    explained = {name for name in fields if help_of(fields[name]).startswith("multi_clrec:")}
-    assert explained == {name for name, owner in ONLY_OF.items() if owner == "multi_clrec"}
+    own = {flag for flag, owner in ONLY_OF.items() if owner == "multi_clrec"}
+    assert {name for name, field in plug_fields().items() if help_of(field).startswith("multi_clrec:")} == own
     other = {"clrec": "multi_clrec", "multi_clrec": "clrec"}
-    for field in map(fields.get, ONLY_OF):
+    for field in (plug_fields()[name] for name in ONLY_OF):
         choices, default = choices_of(field), field.default
         value = next(choice for choice in choices if choice != default) if choices else (
             not default if isinstance(default, bool) else "brand" if isinstance(default, str) else

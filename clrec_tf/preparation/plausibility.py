@@ -49,7 +49,7 @@ def of_clicks(clicks: Clicks, users: pl.Series, items: pl.Series, now: float, ut
         return figures
     known = clicks.timestamp[clicks.timestamp > 0]
     figures |= dict(unknown_times=len(clicks.timestamp) - len(known), equal_times=_equal_times(clicks),
-                  whole_days=bool(len(known)) and not ((known + round(utc_offset * 3600)) % DAY).any())
+                    whole_days=bool(len(known)) and not ((known + round(utc_offset * 3600)) % DAY).any())
     if len(known):
         last, rank = known.max(), int(np.ceil((1 - OUTLIERS) * len(known))) - 1
         usual = np.partition(known, rank)[rank]

@@ -13,8 +13,11 @@ from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks.measured_cluster import tail
+from clrec_tf.lab.children import quiet_about_functions
+from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
 from clrec_tf.training.cluster.local_roles import LocalRoles
 from clrec_tf.training.cluster.own_network import raise_loopback
+from clrec_tf.training.cluster.roles import Task
 
 CONNECT_S = 120  # at most, for roles that need no more than to start
 
@@ -38,10 +41,6 @@ class Session:
         for task in [("worker", index) for index in range(workers)] + [("ps", index) for index in range(servers)]:
             self._logs[task] = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
             self._roles.launch(*task, command, self._logs[task])
-        # pylint: disable=import-outside-toplevel
-        from clrec_tf.lab.children import quiet_about_functions
-        from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
-        from clrec_tf.training.cluster.roles import Task
         quiet_about_functions()
         try:
             self.runtime = ClusterRuntime(Task("chief", 0, self._roles.addresses), self.config)

@@ -3,9 +3,9 @@
 Vectors are generated (see `clustered_vectors`). ScaNN is tuned to --target_recall on other users than those measured,
 and faiss to the recall that ScaNN reached. `dial_at_A` is a ScaNN index as bundles have it, with the coordinate of the
 dial and the head, tuned for every popularity and number of results that is offered, and searched at popularity A. Calls
-take turns in one process, so that what else the machine does meets all of them alike. One query is answered by one thread of
-ScaNN's and faiss', a batch by one of ScaNN's, all of faiss' and all of TensorFlow's, which exact search uses for single
-queries too; `cpu_ms` says what a call took of all cores.
+take turns in one process, so that what else the machine does meets all of them alike. One query is answered by one
+thread of ScaNN's and faiss', a batch by one of ScaNN's, all of faiss' and all of TensorFlow's, which exact search uses
+for single queries too; `cpu_ms` says what a call took of all cores.
 """
 import os
 import time

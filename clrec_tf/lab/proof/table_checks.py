@@ -114,7 +114,7 @@ def _strong_intent(each):
 
 
 OF_ONE_SIMULATION = {"pop": _pop, "quality σ=1.4": _strong_quality, "intent τ=2 σ=.7": _intent_and_quality,
-                "intent τ=3": _strong_intent}
+                     "intent τ=3": _strong_intent}
 
 
 def _lost(each):
