@@ -100,7 +100,7 @@ class Config:
         settings = {name: self.settings_of(cls) for name, cls in chosen.items()}
         for name, value in (classes | settings).items():
             object.__setattr__(self, name, value)  # frozen for everybody else
-        for of_class in settings.values():
+        for of_class in (self.train, *settings.values()):
             of_class.check(self)
 
     @classmethod

@@ -188,7 +188,7 @@ def test_a_run_keeps_its_model(data_dir, tmp_path, began, goes_on):
 def test_help_explains_the_settings():
     text = " ".join(command_line._help(("model", "loss"), "").split())  # pylint: disable=protected-access
     for name in ("--model (clrec|multi_clrec) [clrec]", "--num_intents [16] multi_clrec: intents H",
-                 "--queue (auto|in_batch|raw|cached) [auto]", "each of the 1+H queues holds Q/2"):
+                 "--queue (auto|in_batch|raw|cached|all_clicks) [auto]", "each of the 1+H queues holds Q/2"):
         assert name in text
     for flag in ONLY_OF:
         assert f"--{flag} " in text

@@ -1,13 +1,14 @@
 """Which examples make up which step: a pure function of the manifest, the batch size and the seed.
 
 An epoch visits the training shards in a seeded random order, `shuffle_shards` at a time: a pool. A pool's examples
-are shuffled together and cut into batches; its last batch may be short and is padded with rows of weight 0. So every
-example of an epoch is trained exactly once, and the number of steps is known beforehand. ``assignments`` keeps
-who takes which.
+are shuffled together and cut into batches; its last batch may be short and is padded with rows of weight 0. In mode
+"all" batches are whole windows (see ``windows``), of about as many targets each. So every example of an epoch is
+trained exactly once, and the number of steps is known beforehand. ``assignments`` keeps who takes which.
 """
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
@@ -40,13 +41,15 @@ class EpochPlan:
       shards: the manifest's training shards.
       batch_size: B.
       shuffle_shards: shards per pool.
-      target_mode: "last": one example per sequence; "sliding": one per click after a sequence's first.
+      target_mode: "last": one example per sequence; "sliding" and "all": one per click after a sequence's first.
       seed: of the shards' order.
+      max_history: T, the longest window of mode "all".
     """
 
     def __init__(self, shards: tuple[schema_lib.Shard, ...], batch_size: int, shuffle_shards: int, target_mode: str,
-                 seed: int):
+                 seed: int, max_history: int = 1):
         self.batch_size, self.target_mode, self.seed = batch_size, target_mode, seed
+        self.max_history = max_history
         self._shuffle_shards = shuffle_shards
         self._records = np.array([shard.records for shard in shards], np.int64)
         events = np.array([shard.events for shard in shards], np.int64)
@@ -71,10 +74,21 @@ class EpochPlan:
         pools = []
         for index, start in enumerate(range(0, len(order), self._shuffle_shards)):
             shards = order[start:start + self._shuffle_shards]
-            batches = -(-int(self._examples[shards].sum()) // self.batch_size)
+            batches = self.batches(int(self._examples[shards].sum()))
             if batches:
                 pools.append(Pool(epoch, index, tuple(map(int, shards)), int(self._records[shards].sum()), 0, batches))
         return pools
+
+    def batches(self, examples: int) -> int:
+        """Batches that so many examples of a pool make. In mode "all" each has at least T targets, if there are so
+        many, so that in every one of equal shares of them some window begins."""
+        if self.target_mode == "all":
+            return max(examples // max(self.batch_size, self.max_history), min(examples, 1))
+        return -(-examples // self.batch_size)
+
+    def random_seed(self, epoch, part):
+        """Seed [2] int64 of one part of an epoch, for stateless random numbers; epoch and part int64 tensors."""
+        return tf.stack([tf.constant(self.seed, tf.int64) * 1_000_003 + epoch, part])
 
     def steps(self, epoch: int) -> int:
         """Steps of one epoch."""

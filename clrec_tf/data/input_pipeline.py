@@ -7,6 +7,7 @@ from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
 from clrec_tf.data import histories
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.data import windows
 
 
 def per_click(schema: schema_lib.Schema) -> list[str]:
@@ -100,7 +101,7 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
       max_history: T.
 
     Returns:
-      A batch as documented in ``models/clrec``.
+      A batch as documented in ``models/two_tower``.
     """
     begin = tf.gather(pool["splits"], sequences)
     length = tf.minimum(targets - begin, max_history)
@@ -131,12 +132,12 @@ def _drop_times(batch, rate, seed):
     return batch
 
 
-def _seed(plan, numbers, part):
-    """Seed [2] of one part of a pool."""
-    return tf.stack([tf.constant(plan.seed, tf.int64) * 1_000_003 + numbers[0], part])
+def example_fields(target_mode: str) -> tuple[str, ...]:
+    """Names of what `pool_examples` gives."""
+    return windows.FIELDS if target_mode == "all" else ("targets", "sequences")
 
 
-def pool_examples(pool, numbers, plan: EpochPlan):
+def pool_examples(pool, numbers, plan: EpochPlan) -> dict:
     """A pool's examples in training order.
 
     Args:
@@ -145,12 +146,14 @@ def pool_examples(pool, numbers, plan: EpochPlan):
       plan: for mode and seed.
 
     Returns:
-      (target [W], sequence [W]) int64, see `target_clicks`.
+      dict of int64 `example_fields`: targets [W] and sequences [W], see `target_clicks`; or see `windows.pool_windows`.
     """
+    if plan.target_mode == "all":
+        return windows.pool_windows(pool, numbers, plan)
     targets, sequences = target_clicks(pool["splits"], plan.target_mode)
     order = tf.random.experimental.stateless_shuffle(
-        tf.range(tf.size(targets, tf.int64)), _seed(plan, numbers, numbers[1]))
-    return tf.gather(targets, order), tf.gather(sequences, order)
+        tf.range(tf.size(targets, tf.int64)), plan.random_seed(numbers[0], numbers[1]))
+    return dict(targets=tf.gather(targets, order), sequences=tf.gather(sequences, order))
 
 
 def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_history: int, time_dropout: float):
@@ -161,19 +164,23 @@ def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_histor
       examples: from `pool_examples`.
       numbers: int64 [≥ 2], epoch and index of the pool.
       batch_index: scalar int64.
-      plan: for batch size and seed.
+      plan: for mode, batch size and seed.
       max_history: T.
-      time_dropout: share of examples whose time stamps and dwell times are hidden.
+      time_dropout: share of examples, or of windows, whose time stamps and dwell times are hidden.
 
     Returns:
-      A batch as documented in ``models/clrec``.
+      A batch as documented in ``models/two_tower``.
     """
-    targets, sequences = examples
-    at = batch_index * plan.batch_size + tf.range(plan.batch_size, dtype=tf.int64)
-    valid = at < tf.size(targets, tf.int64)
-    at = tf.where(valid, at, 0)
-    batch = window_batch(pool, tf.gather(targets, at), tf.gather(sequences, at), valid, max_history)
-    return _drop_times(batch, time_dropout, _seed(plan, numbers, numbers[1] * 10_000_019 + batch_index + 1))
+    if plan.target_mode == "all":
+        batch = windows.windows_batch(pool, examples, batch_index)
+    else:
+        at = batch_index * plan.batch_size + tf.range(plan.batch_size, dtype=tf.int64)
+        valid = at < tf.size(examples["targets"], tf.int64)
+        chosen = tf.where(valid, at, 0)
+        batch = window_batch(pool, tf.gather(examples["targets"], chosen), tf.gather(examples["sequences"], chosen),
+                             valid, max_history)
+    batch["seed"] = plan.random_seed(numbers[0], numbers[1] * 10_000_019 + batch_index + 1)
+    return _drop_times(batch, time_dropout, batch["seed"])
 
 
 def read_pool(files, records, schema: schema_lib.Schema) -> tf.data.Dataset:

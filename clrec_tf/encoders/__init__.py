@@ -2,4 +2,5 @@
 # In the order of --help; each registers itself.
 from clrec_tf.encoders import multi_att  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import mean  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import sasrec  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import intents  # noqa: F401  pylint: disable=unused-import

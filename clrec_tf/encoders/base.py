@@ -24,12 +24,14 @@ class Clicks(NamedTuple):
       mask: [B,T] bool, True at clicks.
       gaps: [B,T] int64, seconds before the next click that is asked for, −1 = unknown; None: all unknown.
       dwell: [B,T] int64, seconds that the user stayed, −1 = unknown; None: all unknown.
+      seed: [2] int64 of this step's random numbers, see ``random_draws``; None: there are none, as in serving.
     """
     vectors: Optional[tf.Tensor]
     items: tf.Tensor
     mask: tf.Tensor
     gaps: Optional[tf.Tensor] = None
     dwell: Optional[tf.Tensor] = None
+    seed: Optional[tf.Tensor] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +89,8 @@ class UserEncoder(tf.keras.layers.Layer):
     summary = ""  # a phrase for --help
     reads = frozenset()  # of "times", "dwell": what the encoder reads of clicks beside `vectors` and `items`
     adds_clicks = False  # whether the users are a function of Σ_t X_t and the mask alone, given by `of_sums`
+    every_position = False  # whether there is `positions`, which --target_mode=all needs
+    gaps_to_next = False  # whether a click's time is that to the click after it; else to the request, for all clicks
 
     def __init__(self, settings, sizes: Sizes):
         super().__init__(name="user_encoder")
@@ -112,5 +116,12 @@ class UserEncoder(tf.keras.layers.Layer):
         Args:
           clicks: of B users; a user without clicks has a mask of False.
           training: whether a training step asks (dropout).
+        """
+        raise NotImplementedError
+
+    def positions(self, clicks: Clicks, training: bool = False):
+        """The users as they were after each click: -> [B,T,D], not normalized; padding may hold anything.
+
+        At t it is what `call` gives for the first t+1 clicks alone. Where `every_position`.
         """
         raise NotImplementedError

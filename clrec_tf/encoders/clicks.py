@@ -94,7 +94,8 @@ class ClickEncoder(tf.keras.layers.Layer):
         """Rows [T,d] of the position table, zeros beyond the longest history: what no click uses, no step may move."""
         longest = tf.reduce_max(tf.reduce_sum(tf.cast(mask, tf.int32), axis=1))
         rows = self.position_table.rows_of(tf.range(longest))
-        return tf.ensure_shape(tf.pad(rows, [[0, mask.shape[1] - longest], [0, 0]]), [mask.shape[1], None])
+        length = mask.shape[1] or tf.shape(mask)[1]  # known, but of windows
+        return tf.ensure_shape(tf.pad(rows, [[0, length - longest], [0, 0]]), [mask.shape[1], None])
 
     def _buckets(self, mask, gaps):
         gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps

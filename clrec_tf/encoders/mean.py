@@ -17,12 +17,18 @@ class MeanUserEncoder(UserEncoder):
     """f(x) = mean_t X_t. `of_sums` gives the same from sums, for callers that need not lay out every click."""
 
     summary = "mean of the history."
-    adds_clicks = True
+    adds_clicks = every_position = True
 
     def call(self, clicks, training=False):
         """-> [B,D]."""
         del training
         return masked_mean(clicks.vectors, clicks.mask)
+
+    def positions(self, clicks, training=False):
+        """Running means, [B,T,D]."""
+        del training
+        valid = tf.cast(clicks.mask, clicks.vectors.dtype)[:, :, None]
+        return tf.math.divide_no_nan(tf.cumsum(valid * clicks.vectors, axis=1), tf.cumsum(valid, axis=1))
 
     def of_sums(self, sums: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Σ_t X_t [B,D], mask [B,T] -> [B,D]; zero for an empty history."""

@@ -30,6 +30,27 @@ def masked_attention(scores: tf.Tensor, values: tf.Tensor, mask: tf.Tensor) -> t
     return tf.matmul(weights * tf.cast(keep, weights.dtype), values)
 
 
+def attention_at_positions(scores: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """`masked_attention` over the first t+1 clicks, for every t.
+
+    Args:
+      scores: [B,T,H].
+      values: [B,T,D].
+
+    Returns:
+      Z [B,T,H,D]; of padding anything.
+    """
+    tf.debugging.assert_shapes([(scores, "BTH"), (values, "BTD")])
+    scores = tf.transpose(scores, [0, 2, 1])[:, :, None, :]  # [B,H,1,T]
+    weights = tf.nn.softmax(scores + causal_mask(tf.shape(scores)[3]))
+    return tf.transpose(tf.matmul(weights, values[:, None]), [0, 2, 1, 3])
+
+
+def causal_mask(length) -> tf.Tensor:
+    """What to add to scores [...,T,T] so that no click sees a later one: 0 or `MASKED`, [T,T]."""
+    return (1.0 - tf.linalg.band_part(tf.ones([length, length]), -1, 0)) * MASKED
+
+
 def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """f = Σ_h α_h ẑ_h with ẑ = l2(z), m = mean_h ẑ_h, α = softmax_h(ẑ_hᵀ A m) (paper, WHA equation).
 
@@ -93,6 +114,7 @@ class AttentionUserEncoder(UserEncoder):
 
     Settings = MultiAttSettings
     summary = "multi-head attention and weighted head aggregation (paper)."
+    every_position = True
 
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
@@ -103,10 +125,23 @@ class AttentionUserEncoder(UserEncoder):
     def call(self, clicks, training=False):
         """-> f(x) [B,D], not yet normalized."""
         del training
+        return self.aggregation(masked_attention(self._scores(clicks), self._values(clicks), clicks.mask))
+
+    def positions(self, clicks, training=False):
+        """-> [B,T,D], not yet normalized; takes [B,H,T,T] numbers."""
+        del training
+        heads = attention_at_positions(self._scores(clicks), self._values(clicks))
+        batch_size, length = tf.unstack(tf.shape(heads)[:2])
+        users = self.aggregation(tf.reshape(heads, [batch_size * length, *heads.shape[2:]]))
+        return tf.reshape(users, [batch_size, length, users.shape[1]])
+
+    def _scores(self, clicks):
         batch_size, length, dim = clicks.vectors.shape
         # Flat, since TensorFlow joins product, bias and tanh of matrices into one operation.
         flat = tf.reshape(clicks.vectors, [-1, dim])
         scores = apply_layers(self.attention, flat, self.sizes.product_dtype)
-        scores = tf.reshape(scores, [batch_size or -1, length, self.settings.attention_heads])
-        values = clicks.vectors if self.settings.attention_values == "all" else clicks.items
-        return self.aggregation(masked_attention(scores, values, clicks.mask))
+        length = tf.shape(clicks.vectors)[1] if length is None else length
+        return tf.reshape(scores, [batch_size or -1, length, self.settings.attention_heads])
+
+    def _values(self, clicks):
+        return clicks.vectors if self.settings.attention_values == "all" else clicks.items

@@ -88,7 +88,8 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
 
 
 def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=None, own_counts=None, *,
-                         temperature: float, trained: tf.Tensor | None = None, chunk: int | None = None):
+                         temperature: float, trained: tf.Tensor | None = None, chunk: int | None = None,
+                         bound: float | None = None):
     """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
@@ -111,6 +112,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
       trained: [G,n] float32: only the first n of the shared candidates have a gradient, which from rows of each intent
         is multiplied by this, and no own candidate has; None: all have.
       chunk: rows at once; None: those of about `VECTORS_AT_ONCE` vectors.
+      bound: what no logit exceeds; None: 1/ρ, of normalized vectors.
 
     Returns:
       (scalar float32, log Z [B] without gradient).
@@ -130,7 +132,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     def mean(vectors, shared, own):
         rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(shares, order), ends - sizes, ends)
         queues = (None, None) if shared_only else (own, own_counts)
-        shifted = 1.0 / temperature > SAFE_EXPONENT
+        shifted = (1.0 / temperature if bound is None else bound) > SAFE_EXPONENT
         candidates = GroupedCandidates(shared, shared_counts, *queues, trained, shifted, chunk)
         logs, by_vectors, by_shared, by_own = candidates.differentiate(rows)
         total = tf.reduce_sum(tf.math.multiply_no_nan(logs, rows.shares))

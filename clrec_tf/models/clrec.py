@@ -3,6 +3,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from clrec_tf.data.histories import gaps_to_next
 from clrec_tf.encoders.base import Clicks
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.items import ItemEncoder
@@ -81,13 +82,20 @@ class CLRec(TwoTower):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
         return self.item_encoder(rows) if self.candidate_features else self.item_encoder.ids(rows[:, 0])
 
-    def user_vectors(self, items, mask, gaps=None, dwell=None, training=False):
-        """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared."""
+    def user_vectors(self, items, mask, gaps=None, dwell=None, training=False, seed=None):
+        """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared.
+
+        `training` and `seed` are of a training step, see `Clicks`.
+        """
+        return self.score_vectors(self.user_encoder(self._clicks(items, mask, gaps, dwell, seed), training=training))
+
+    def _clicks(self, items, mask, gaps, dwell, seed):
+        if gaps is not None and self.user_encoder.gaps_to_next:
+            gaps = gaps_to_next(gaps, mask)
         # Only what the encoder declares, so that it is trained, evaluated and served on the same.
         reads = self.user_encoder.reads
-        clicks = Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps if "times" in reads else None,
-                        dwell if "dwell" in reads else None)
-        return self.score_vectors(self.user_encoder(clicks, training=training))
+        return Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps if "times" in reads else None,
+                      dwell if "dwell" in reads else None, seed)
 
     def user_intents(self, items, mask, gaps=None, dwell=None):
         """See `TwoTower.user_intents`; here one."""
@@ -99,6 +107,8 @@ class CLRec(TwoTower):
 
     def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]
+        if "row" in batch:
+            return *self._encode_windows(items, places, batch, training), None
         mask, gaps = tf.sequence_mask(batch["length"], length), batch.get("time_gap")
         if self.user_encoder.adds_clicks:
             # Each target is a sum of one item, each history of T, of which padding is zero.
@@ -108,4 +118,15 @@ class CLRec(TwoTower):
             return targets, self.score_vectors(users), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
         history = tf.reshape(history, [batch_size, length, self.item_encoder.dim])
-        return targets, self.user_vectors(history, mask, gaps, batch.get("dwell"), training), None
+        users = self.user_vectors(history, mask, gaps, batch.get("dwell"), training, batch.get("seed"))
+        return targets, users, None
+
+    def _encode_windows(self, items, places, batch, training):
+        """The first two of `_encode_rows` for --target_mode=all: a user at each position that a target follows."""
+        shape, dim = tf.shape(batch["history"]), self.item_encoder.dim
+        targets, history = tf.split(tf.gather(items, places), [tf.size(batch["row"]), shape[0] * shape[1]])
+        clicks = self._clicks(tf.reshape(history, [shape[0], shape[1], dim]),
+                              tf.sequence_mask(batch["length"], shape[1]), batch.get("time_gap"), batch.get("dwell"),
+                              batch.get("seed"))
+        users = tf.reshape(self.user_encoder.positions(clicks, training), [-1, dim])
+        return tf.ensure_shape(targets, [None, dim]), self.score_vectors(tf.gather(users, batch["row"]))

@@ -10,6 +10,13 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
     time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
     dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (only for data with dwell times, and models that
                             read them); the target's is not there
+    seed     [2]     int64  of the step's random numbers (dropout); absent outside of training
+
+Batches of --target_mode=all (see ``data/windows``) have w histories of at most L clicks, and N targets in them: history
+[w,L,C], length [w], time_gap (before the window's last target) and dwell [w,L], but target [N,C], user_id and weight
+[N], and one thing more::
+
+    row      [N]     int64  the position among w·L, row by row, that each target follows
 """
 import dataclasses
 import math
@@ -170,19 +177,19 @@ class TwoTower(tf.keras.Model):
           candidate_rows: [N,C] int64 item rows, or None.
           training: whether a training step asks (dropout).
         """
-        history, target = batch["history"], batch["target"]
-        batch_size, length, width = history.shape[0], history.shape[1], history.shape[2]
-        clicks = tf.reshape(history, [batch_size * length, width])
+        target = batch["target"]
+        clicks = tf.reshape(batch["history"], [-1, batch["history"].shape[2]])
         candidates = [target] if candidate_rows is None else [candidate_rows, target]
         if self.candidate_features:
             # The candidates come first, so their distinct items are the first of all distinct ones.
             distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
             items = self._history_items(distinct)
-            targets, users, intents = self._encode_rows(items, inverse[-batch_size * (1 + length):], batch, training)
+            begin = tf.size(inverse) - tf.shape(clicks)[0] - tf.shape(target)[0]
+            targets, users, intents = self._encode_rows(items, inverse[begin:], batch, training)
         else:
             distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
             items = self.item_encoder.ids.rows_of(distinct[:, 0])
-            targets, intents = tf.gather(items, inverse[-batch_size:]), None
+            targets, intents = tf.gather(items, inverse[tf.size(inverse) - tf.shape(target)[0]:]), None
             users = self._encode_users(clicks, batch, training)
         positives = self.score_vectors(targets)
         if candidate_rows is None:
@@ -200,7 +207,7 @@ class TwoTower(tf.keras.Model):
     def _encode_users(self, clicks, batch, training):
         """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
         distinct, inverse = distinct_rows(clicks)
-        no_targets = tf.zeros([batch["history"].shape[0]], tf.int32)
+        no_targets = tf.zeros(tf.shape(batch["target"])[:1], tf.int32)
         return self._encode_rows(self._history_items(distinct), tf.concat([no_targets, inverse], 0), batch, training)[1]
 
     def _encode_rows(self, items, places, batch, training):
@@ -208,7 +215,7 @@ class TwoTower(tf.keras.Model):
 
         Args:
           items: [U,history_width].
-          places: [B+B·T] int32, where targets and clicks are among them.
+          places: [B+B·T], of windows [N+w·L], int32, where targets and clicks are among them.
           batch: see the module.
           training: see `encode`.
 

@@ -29,22 +29,21 @@ class CachedQueueNegatives(QueueNegatives):
 
     def compare(self, batch, training):
         """Batch -> (encoded, (positive logits [B], candidate logits [B,B] of the batch, [B,Q] of the queue))."""
-        rows, valid, owners = self._fed(batch)
-        encoded, live = self._encode_fed(batch, rows, training)
+        fed = self._fed(batch)
+        encoded, live = self._encode_fed(batch, fed, training)
         # A vector that is not finite would spoil every later step, so it never enters.
-        valid &= tf.math.is_finite(tf.reduce_sum(live, axis=1))
-        pushed = self.queue.enqueue(valid, item=rows, owner=owners, vector=live)
+        valid = fed.valid & tf.math.is_finite(tf.reduce_sum(live, axis=1))
+        pushed = self.queue.enqueue(valid, item=fed.rows, owner=fed.owners, vector=live)
         keep_live, keep_older = valid[None, :], pushed.older[None, :]
         if self.mask_same_user:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            owners = self.queue.read("owner")
-            keep_live &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
-            keep_older &= contrastive.same_user_mask(batch["user_id"], owners, -tf.ones_like(own))
+            keep_live &= self._kept(batch, fed.owners, own)
+            keep_older &= self._kept(batch, self.queue.read("owner"))
         older, items = (self.queue.read(name) for name in ("vector", "item"))
         positives = self._positive_logits(encoded, batch)
         return encoded, self._with_positives(
             positives,
-            self._live_logits(encoded, live, rows, positives, self._entries_of_each(pushed.fill, valid))
+            self._live_logits(encoded, live, fed.rows, positives, self._entries_of_each(pushed.fill, valid))
             + contrastive.mask_logits(keep_live),
             self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
 
@@ -58,4 +57,4 @@ class CachedQueueNegatives(QueueNegatives):
             return self._logits(encoded.users, live, rows[:, 0])
         logits = self._logits(encoded.users, contrastive.scale_gradient(live, entries_of_each), rows[:, 0])
         # A row meets its own positive in one step only, the one in which both are here.
-        return logits if self.impressions else tf.linalg.set_diag(logits, positives)
+        return logits if self.positives_apart else tf.linalg.set_diag(logits, positives)

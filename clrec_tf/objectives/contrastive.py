@@ -6,6 +6,7 @@ import numpy as np
 from clrec_tf.data.frequencies import log_popularity
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
+from clrec_tf.objectives.all_clicks import make_all_clicks
 from clrec_tf.objectives.cached_queue_negatives import cached_queue
 from clrec_tf.objectives.cached_queue_negatives import CachedQueueNegatives
 from clrec_tf.objectives.impression_stream import ImpressionStream
@@ -32,13 +33,19 @@ class ContrastiveSettings(QueueSettings):
 
     def check(self, config):
         """`UserError` where a batch does not enter the queue whole, or flags contradict each other."""
-        if self.queue != "in_batch" and config.loss.queue_size < config.train.batch_size:
-            raise UserError(
-                f"--queue_size={config.loss.queue_size} is smaller than --batch_size={config.train.batch_size}: "
-                "a batch enters the queue whole, so raise --queue_size or lower --batch_size")
+        self._check_capacity(config.loss.queue_size, config.train)
         if self.negatives == "impressions" and self.mask_same_user:
             raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user "
                             "to leave out; give one of them")
+
+    def _check_capacity(self, size, train):
+        """`UserError` where a step brings more than the queue holds."""
+        entering = dict(enqueue_per_step=self.enqueue_per_step) if train.target_mode == "all" else dict(
+            batch_size=train.batch_size)
+        (flag, count), = entering.items()
+        if self.queue not in ("in_batch", "all_clicks") and size < count:
+            raise UserError(f"--queue_size={size} is smaller than --{flag}={count}: a batch enters the queue whole, so "
+                            f"raise --queue_size or lower --{flag}")
 
 
 @LOSSES.register("contrastive")
@@ -51,18 +58,25 @@ class Contrastive(ChosenByQueue):
     @classmethod
     def variant(cls, inputs, settings):
         """What is corrected is the popularity p̂ of what feeds the queue."""
-        impressions, log_q = None, None
+        impressions, log_q, counts = None, None, None
         if settings.negatives == "impressions":
             shown = np.array(inputs.read_exposures("--negatives=impressions")[:, 1])
+            counts = np.bincount(shown, minlength=len(inputs.items.rows))
+        if settings.queue == "all_clicks":
+            return make_all_clicks(inputs, counts, settings.debias_beta)
+        if settings.negatives == "impressions":
             impressions = ImpressionStream(shown, inputs.items.rows, inputs.seed, inputs.local_variable,
                                            inputs.local_constant)
         if settings.debias_beta < 1.0:
-            counts = np.bincount(shown, minlength=len(inputs.items.rows)) if impressions else inputs.items.counts
-            log_q = (1.0 - settings.debias_beta) * log_popularity(counts)
+            log_q = (1.0 - settings.debias_beta) * log_popularity(inputs.items.counts if counts is None else counts)
             log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
-        return build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size, settings.mask_same_user,
+        windows = inputs.config.train.target_mode == "all"
+        # A user's other targets of the same window are no independent draws given the user.
+        masked = settings.mask_same_user or (windows and not impressions)
+        return build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size, masked,
                              inputs.local_variable, log_q=log_q, impressions=impressions,
-                             local_constant=inputs.local_constant, balanced=settings.balanced_gradient)
+                             local_constant=inputs.local_constant, balanced=settings.balanced_gradient,
+                             entering=settings.enqueue_per_step if windows else None)
 
     @classmethod
     def closed_form(cls, world, settings):
@@ -73,7 +87,8 @@ class Contrastive(ChosenByQueue):
         return closed_forms.debiased(world.clicks, fed, settings.debias_beta)
 
 
-def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, **settings) -> QueueNegatives:
+def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, **settings
+                  ) -> QueueNegatives:
     """The variant "in_batch", "raw" or "cached" over a new queue.
 
     Args:
@@ -83,11 +98,13 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, balance
       mask_same_user: leave a user's other clicks out of its denominator.
       local_variable: from the runtime, see `FifoQueue`.
       balanced: see `CachedQueueNegatives`.
+      entering: of a queue, see `QueueNegatives`.
       **settings: log_q, impressions, local_constant, see `QueueNegatives`.
     """
     if kind == "in_batch":
         return InBatchNegatives(model, None, mask_same_user, **settings)
     if kind == "raw":
-        return RawQueueNegatives(model, raw_queue(capacity, model, local_variable), mask_same_user, **settings)
+        return RawQueueNegatives(model, raw_queue(capacity, model, local_variable), mask_same_user, entering=entering,
+                                 **settings)
     return CachedQueueNegatives(model, cached_queue(capacity, model, local_variable), mask_same_user,
-                                balanced=balanced, **settings)
+                                balanced=balanced, entering=entering, **settings)

@@ -10,11 +10,11 @@ class InBatchNegatives(QueueNegatives):
 
     def compare(self, batch, training):
         """Batch -> (encoded, (positive logits [B], candidate logits [B,B]))."""
-        rows, valid, _ = self._fed(batch)
-        encoded, live = self._encode_fed(batch, rows, training)
-        keep = valid[None, :]
+        fed = self._fed(batch)
+        encoded, live = self._encode_fed(batch, fed, training)
+        keep = fed.valid[None, :]
         if self.mask_same_user:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            keep &= contrastive.same_user_mask(batch["user_id"], batch["user_id"], own)
-        candidates = self._logits(encoded.users, live, rows[:, 0]) + contrastive.mask_logits(keep)
+            keep &= self._kept(batch, fed.owners, own)
+        candidates = self._logits(encoded.users, live, fed.rows[:, 0]) + contrastive.mask_logits(keep)
         return encoded, self._with_positives(self._positive_logits(encoded, batch), candidates)

@@ -31,9 +31,9 @@ class MultiQueueSettings(QueueSettings):
             raise UserError(
                 f"--queue_size={size} with --model=multi_clrec: half of it is the main queue, which a batch enters "
                 f"whole; give an even number of at least twice --batch_size={batch}")
-        if self.queue == "in_batch":
-            raise UserError("--queue=in_batch with --model=multi_clrec: its queues are what it learns from; use raw or "
-                            "cached")
+        if self.queue in ("in_batch", "all_clicks"):
+            raise UserError(f"--queue={self.queue} with --model=multi_clrec: its queues are what it learns from; use raw "
+                            "or cached")
         if self.st_mode == "literal" and config.model.temperature < LITERAL_TEMPERATURE:
             raise UserError(f"--st_mode=literal with --temperature={config.model.temperature}: its gradient grows to "
                             f"e^(2/ρ), more than float32 holds; use soft or capped, or at least {LITERAL_TEMPERATURE}")

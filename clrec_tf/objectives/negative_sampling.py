@@ -41,10 +41,10 @@ class NegativeSampling(Compared):
 
     def compare(self, batch, training=True):
         """Batch -> (encoded, [B])."""
-        batch_size, count = batch["target"].shape[0], self.num_negatives
-        encoded = self.encode(batch, self.sampled_ids([batch_size * count]), training)
+        count = self.num_negatives
+        encoded = self.encode(batch, self.sampled_ids([tf.size(batch["weight"]) * count]), training)
         items = tf.gather(encoded.distinct, encoded.queued)
-        items = tf.reshape(items, [batch_size, count, items.shape[1]])
+        items = tf.reshape(items, [-1, count, items.shape[1]])
         negatives = tf.linalg.matvec(tf.cast(items, tf.float32),
                                      tf.cast(encoded.users, tf.float32) / self.model.temperature)
         return encoded, negative_sampling_loss(self.positive_logits(encoded), negatives)

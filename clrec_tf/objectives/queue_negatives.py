@@ -4,6 +4,9 @@ Each variant enqueues first and then gives the logits of the positives and, in o
 whole multiset C, in which each row's positive stands exactly once. A queue is fed with the clicked items, or with
 impressions (``impression_stream.ImpressionStream``); then the positive is a block of its own.
 """
+import dataclasses
+from typing import Optional
+
 import numpy as np
 import tensorflow as tf
 
@@ -13,6 +16,25 @@ from clrec_tf.objectives.base import RowObjective
 from clrec_tf.objectives.fifo_queue import duplicate_rate
 from clrec_tf.objectives.resources import Constants
 from clrec_tf.objectives.resources import in_memory
+
+
+ENTERING = 104_729  # added to a step's seed: draws of what enters are not those of dropout
+
+
+@dataclasses.dataclass(frozen=True)
+class Fed:
+    """What a step brings into the queue.
+
+    Attributes:
+      rows: [E,C] item rows.
+      valid: [E] bool, which of them enter.
+      owners: [E] int64, who clicked them; −1: nobody.
+      places: [E] int32 of them among the batch's targets; None: all targets in order, or none of them.
+    """
+    rows: tf.Tensor
+    valid: tf.Tensor
+    owners: tf.Tensor
+    places: Optional[tf.Tensor] = None
 
 
 class QueueNegatives(RowObjective):
@@ -25,12 +47,16 @@ class QueueNegatives(RowObjective):
       log_q: [item_rows] float32 by item id, subtracted from every logit; None: nothing is.
       impressions: an `ImpressionStream` that feeds the queue instead of the clicks; None: clicks do.
       local_constant: see `resources.Constants`.
+      entering: of a batch of windows, how many of its targets enter the queue, drawn by the step's seed. Every positive
+        then has a slot of its own, and the copy of it that may be queued is left out with the user's other entries.
+        None: all targets enter.
     """
 
-    def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None, local_constant=in_memory):
+    def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None, local_constant=in_memory,
+                 entering=None):
         super().__init__(model, queue=queue, impressions=impressions,
                          corrections=None if log_q is None else Constants(local_constant, log_q=log_q))
-        self.mask_same_user = mask_same_user
+        self.mask_same_user, self._entering = mask_same_user, entering
         self._spread = 0.0 if log_q is None else float(np.max(np.abs(log_q)))
 
     @property
@@ -62,7 +88,7 @@ class QueueNegatives(RowObjective):
         else:
             valid = tf.ones_like(batch["weight"]) if self.impressions else tf.cast(batch["weight"] > 0, tf.float32)
             candidates = tf.reduce_sum(valid)
-        return tf.math.log(candidates + (1.0 if self.impressions else 0.0))
+        return tf.math.log(candidates + (1.0 if self.positives_apart else 0.0))
 
     @property
     def metric_names(self):
@@ -83,26 +109,47 @@ class QueueNegatives(RowObjective):
         for batch in batches:
             if int(opened.queue.fill()) == self.queue.capacity:
                 break
-            rows, valid, owners = opened._fed(batch)
-            fields = {"item": rows, "owner": owners}
+            fed = opened._fed(batch)
+            fields = {"item": fed.rows, "owner": fed.owners}
             if "vector" in self.queue.specs:
-                fields["vector"] = self.model.score_vectors(self.model.item_vectors(rows))
-            opened.queue.enqueue(valid, **fields)
+                fields["vector"] = self.model.score_vectors(self.model.item_vectors(fed.rows))
+            opened.queue.enqueue(fed.valid, **fields)
 
-    def _fed(self, batch):
-        """What enters the queue: (item rows [B,C], valid [B] bool, user ids [B])."""
-        if self.impressions is None:
-            return batch["target"], batch["weight"] > 0, batch["user_id"]
-        rows = self.impressions.next(batch["target"].shape[0])
-        return rows, tf.ones_like(batch["weight"], tf.bool), -tf.ones_like(batch["user_id"])
+    @property
+    def positives_apart(self) -> bool:
+        """Whether a row's positive has a slot of its own beside the queue."""
+        return self.impressions is not None or self._entering is not None
 
-    def _encode_fed(self, batch, rows, training):
-        """The encoded batch, and g [B,D] of what is fed: the targets themselves, or rows encoded beside them."""
-        if rows is batch["target"]:
+    def _fed(self, batch) -> "Fed":
+        """What this step brings into the queue."""
+        if self.impressions is not None:
+            rows = self.impressions.next(self._entering or batch["target"].shape[0])
+            return Fed(rows, tf.ones_like(rows[:, 0], tf.bool), -tf.ones_like(rows[:, 0]))
+        everything = Fed(batch["target"], batch["weight"] > 0, batch["user_id"])
+        if self._entering is None:
+            return everything
+        count = tf.size(batch["weight"])
+        draws = tf.random.stateless_uniform([count], batch["seed"] + tf.constant([ENTERING, 0], tf.int64))
+        places = tf.math.top_k(tf.where(everything.valid, draws, -1.0), tf.minimum(self._entering, count)).indices
+        return Fed(*(tf.gather(part, places) for part in (everything.rows, everything.valid, everything.owners)), places)
+
+    def _encode_fed(self, batch, fed, training):
+        """The encoded batch, and g [E,D] of what is fed: targets, or rows encoded beside them."""
+        if fed.rows is batch["target"]:
             encoded = self.model.encode(batch, training=training)
             return encoded, encoded.positives
-        encoded = self.model.encode(batch, rows, training)
+        if fed.places is not None:
+            encoded = self.model.encode(batch, training=training)
+            return encoded, tf.gather(encoded.positives, fed.places)
+        encoded = self.model.encode(batch, fed.rows, training)
         return encoded, tf.gather(encoded.distinct, encoded.queued)
+
+    def _kept(self, batch, owners, own_slots=None):
+        """Which entries [.,N] of `owners` [N] rows are compared with, where a user's other clicks are left out;
+        `own_slots`: see `same_user_mask`."""
+        none = -tf.ones_like(batch["user_id"])
+        return contrastive.same_user_mask(
+            batch["user_id"], owners, none if own_slots is None or self.positives_apart else own_slots)
 
     def _logits(self, users, items, ids):
         logits = contrastive.pairwise_logits(users, items, self.model.temperature)
@@ -117,4 +164,4 @@ class QueueNegatives(RowObjective):
 
     def _with_positives(self, positives, *blocks):
         """The blocks, and the positives' own slots where the queue does not hold them."""
-        return (positives, *blocks) if self.impressions is None else (positives, positives[:, None], *blocks)
+        return (positives, positives[:, None], *blocks) if self.positives_apart else (positives, *blocks)

@@ -19,15 +19,15 @@ class RawQueueNegatives(QueueNegatives):
     def compare(self, batch, training):
         """Batch -> (encoded, (positive logits [B], candidate logits [B,U] with log counts, or [B,fill] with
         same-user masks))."""
-        rows, valid, owners = self._fed(batch)
+        fed = self._fed(batch)
         # Enqueue first: a positive belongs to its own denominator, once.
-        pushed = self.queue.enqueue(valid, item=rows, owner=owners)
+        pushed = self.queue.enqueue(fed.valid, item=fed.rows, owner=fed.owners)
         encoded = self.model.encode(batch, self.queue.read("item")[:pushed.fill], training)
         positives = self._positive_logits(encoded, batch)
         if not self.mask_same_user:
             return encoded, self._with_positives(positives, counted_logits(self._logits, encoded))
         owners = self.queue.read("owner")[:pushed.fill]
-        keep = contrastive.same_user_mask(batch["user_id"], owners, pushed.slots)
+        keep = self._kept(batch, owners, pushed.slots)
         logits = self._logits(encoded.users, *(tf.gather(part, encoded.queued) for part in (
             encoded.distinct, encoded.distinct_ids)))
-        return encoded, (positives, logits + contrastive.mask_logits(keep))
+        return encoded, self._with_positives(positives, logits + contrastive.mask_logits(keep))

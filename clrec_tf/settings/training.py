@@ -1,6 +1,8 @@
 """Settings of the loss and the training loop."""
 import dataclasses
 
+from clrec_tf.errors import UserError
+from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
@@ -22,11 +24,14 @@ class TrainConfig(Section):
     stages: tuple[str, ...] = setting(("train",),
         "What one call does, in this order, of: generate, prepare, train, evaluate, export, show. generate, prepare "
         "and train leave alone what is complete.")
-    batch_size: int = setting(256, "Examples B per step.", lower=1)
+    batch_size: int = setting(256,
+        "Examples B per step. --target_mode=all: whole windows of about B targets together, at least --max_history.",
+        lower=1)
     epochs: int = setting(1, "Passes over the training data.", lower=0)
     target_mode: str = setting("last",
         "last: a sequence's last click is the target. sliding: every click after the first is, one example per "
-        "prefix.", choices=("last", "sliding"))
+        "prefix. all: the same targets, but those of a window of --max_history clicks share one encoding, for encoders "
+        "that give a vector at every position.", choices=("last", "sliding", "all"))
     shuffle_shards: int = setting(8, "Shards whose examples are shuffled together.", lower=1)
     optimizer: str = setting("lazy_adam", "Sparse optimizer: only rows in use are updated.",
                              choices=("lazy_adam", "adagrad"))
@@ -59,3 +64,18 @@ class TrainConfig(Section):
                                choices=("size", "sha256"))
     threads: int = setting(0, "Threads within one operation of TensorFlow (0: as many as cores).", lower=0)
     parallel_ops: int = setting(0, "Operations of TensorFlow that may run at once (0: as many as cores).", lower=0)
+
+    def check(self, config):
+        """`UserError` where --target_mode=all meets an encoder, or positions, that differ with every target."""
+        if self.target_mode != "all":
+            return
+        encoder = config.encoder_class
+        if not encoder.every_position:
+            able = dict.fromkeys(name for (name, _), cls in ENCODERS.classes().items() if cls.every_position)
+            given = f"--user_encoder={encoder.registered_name}" if config.model.model == "clrec" else (
+                f"--model={config.model.model}")
+            raise UserError(f"--target_mode=all needs a user vector at every position, which {given} does not give: use "
+                            f"--user_encoder={' or '.join(able)}, or --target_mode=sliding")
+        if config.model.position == "forward":
+            raise UserError("--target_mode=all with --position=forward: a click's position would be another for each "
+                            "target after it; use backward or none")

@@ -5,6 +5,7 @@ A feed chooses a call's work when the call begins (`next`), and in its trace ope
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.data.input_pipeline import example_fields
 from clrec_tf.data.input_pipeline import per_click
 from clrec_tf.data.input_pipeline import pool_batch
 from clrec_tf.data.input_pipeline import pool_examples
@@ -59,9 +60,9 @@ class PoolFeed:
         self._max_shards = plan.max_shards
         # The fields of `parse_pool` and `pool_examples`, with what is known of their shapes.
         self._fields = {"rows": (tf.int64, [None, schema.item_width]), "splits": (tf.int64, [None]),
-                        "user_id": (tf.int64, [None]), "weight": (tf.float32, [None]),
-                        "targets": (tf.int64, [None]), "sequences": (tf.int64, [None])}
-        self._fields |= {name: (tf.int64, [None]) for name in per_click(schema)}
+                        "user_id": (tf.int64, [None]), "weight": (tf.float32, [None])}
+        self._examples = example_fields(plan.target_mode)
+        self._fields |= {name: (tf.int64, [None]) for name in (*self._examples, *per_click(schema))}
         self._variables = {name: local_variable(_empty(shape, dtype), tf.TensorShape(None), dtype)
                            for name, (dtype, shape) in self._fields.items()}
         self._variables["held"] = local_variable(lambda worker: tf.constant([-1, -1], tf.int64), (2,), tf.int64)
@@ -96,8 +97,9 @@ class PoolFeed:
 
         def batch_of(step):
             with tf.device("/device:CPU:0"):
-                return pool_batch(kept, (kept["targets"], kept["sequences"]), work[:2], work[3] + step, self._plan,
-                                  self._max_history, self._time_dropout)
+                examples = {name: kept[name] for name in self._examples}
+                return pool_batch(kept, examples, work[:2], work[3] + step, self._plan, self._max_history,
+                                  self._time_dropout)
         return batch_of, steps
 
     def _load(self, handles, work):
@@ -110,7 +112,7 @@ class PoolFeed:
         files = tf.gather(tf.constant(self._files), tf.boolean_mask(shards, shards >= 0))
         with tf.control_dependencies([forget]):
             pool = read_pool(files, work[2], self._schema).get_single_element()
-        pool["targets"], pool["sequences"] = pool_examples(pool, work[:2], self._plan)
+        pool |= pool_examples(pool, work[:2], self._plan)
         with tf.control_dependencies([assign(name, pool[name]) for name in self._fields]):
             held = assign("held", work[:2])
         with tf.control_dependencies([held]):

@@ -84,6 +84,7 @@ def set_up(config: Config, runtime) -> Run:
         model = build_model(config, schema, load_content(data_dir, schema), config.paths.seed)
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
+    check_every_position(config, model)
     used = _parsed(schema, model)
 
     def dataset(order=plan, pools=None):
@@ -147,11 +148,19 @@ def _parsed(schema: schema_lib.Schema, model) -> schema_lib.Schema:
                                has_dwell=schema.has_dwell and model.uses_dwell)
 
 
+def check_every_position(config: Config, model) -> None:
+    """`UserError` where --target_mode=all meets times that differ with every target."""
+    if config.train.target_mode == "all" and model.uses_time and not model.user_encoder.gaps_to_next:
+        raise UserError(f"--target_mode=all with --user_encoder={config.encoder_class.registered_name}: a click's time "
+                        "before the request is another for each target after it; set --time_embedding=none, or use "
+                        "--user_encoder=sasrec, which reads the time to the next click")
+
+
 def training_plan(config: Config, manifest: schema_lib.Manifest, another: int = 0) -> EpochPlan:
     """Order and cut of the examples; `another` is added to the seed."""
     settings = config.train
     return EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
-                     config.paths.seed + another)
+                     config.paths.seed + another, config.model.max_history)
 
 
 def check_paths(paths: Paths) -> tuple[str, str]:

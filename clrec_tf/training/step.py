@@ -69,10 +69,11 @@ class TrainingStep:
         if self._clip_norm:
             gradients = scale_gradients(gradients, tf.minimum(1.0, self._clip_norm / tf.maximum(norm, 1e-12)))
         counts = batch["weight"] > 0
+        # A user without any click has the zero vector, from which nothing is learned; no window is without.
+        taught = counts if "row" in batch else counts & (batch["length"] > 0)
         facts = dict(examples=tf.reduce_sum(tf.cast(counts, tf.float32)),
                      chance_loss=self._objective.chance_loss(batch),
-                     # A user without any click has the zero vector, from which nothing is learned.
-                     teaches=tf.reduce_any(counts & (batch["length"] > 0)))
+                     teaches=tf.reduce_any(taught))
         return gradients, loss, norm, facts
 
     def apply(self, gradients):
