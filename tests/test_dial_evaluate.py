@@ -11,7 +11,7 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.evaluation import curve
-from clrec_tf.evaluation.popularity import counted
+from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.export import export
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
@@ -133,7 +133,7 @@ def test_impressions_are_counted_where_the_model_was_trained_against_them(tmp_pa
     assert small_run.run(settings) == 0
     trained = load_trained(settings, "latest")
     catalogue = read_catalogue(settings.paths.data_dir, trained.schema, trained.manifest)
-    found = counted(trained, catalogue, settings.paths.data_dir)
+    found = counted_of(trained, catalogue, settings.paths.data_dir)
     exposures = np.load(f"{settings.paths.data_dir}/impressions.npy")
     for number in range(1, len(catalogue.counts) + 1):
         assert found.counts[number - 1] == sum(exposures[:, 1] == number)
@@ -142,6 +142,6 @@ def test_impressions_are_counted_where_the_model_was_trained_against_them(tmp_pa
     assert not found.counts[half].any() and catalogue.counts[half].any()
     assert evaluate(dialled(settings, "0", "1"))["popularity_of"] == "impressions"
     clicks = dataclasses.replace(trained, run_config={"loss": {"negatives": "clicks"}})
-    assert counted(clicks, catalogue, settings.paths.data_dir).source == "clicks"
+    assert counted_of(clicks, catalogue, settings.paths.data_dir).source == "clicks"
     weighted = dataclasses.replace(trained, run_config={"loss": {"loss": "ipw", "propensity_data": "impressions"}})
-    assert counted(weighted, catalogue, settings.paths.data_dir).source == "impressions"
+    assert counted_of(weighted, catalogue, settings.paths.data_dir).source == "impressions"

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.dense import apply_layers
+from clrec_tf.encoders.transformer import causal_mask
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.settings.registry import ENCODERS
@@ -44,11 +45,6 @@ def attention_at_positions(scores: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     scores = tf.transpose(scores, [0, 2, 1])[:, :, None, :]  # [B,H,1,T]
     weights = tf.nn.softmax(scores + causal_mask(tf.shape(scores)[3]))
     return tf.transpose(tf.matmul(weights, values[:, None]), [0, 2, 1, 3])
-
-
-def causal_mask(length) -> tf.Tensor:
-    """What to add to scores [...,T,T] so that no click sees a later one: 0 or `MASKED`, [T,T]."""
-    return (1.0 - tf.linalg.band_part(tf.ones([length, length]), -1, 0)) * MASKED
 
 
 def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:

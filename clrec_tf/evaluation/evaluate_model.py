@@ -24,7 +24,7 @@ from clrec_tf.evaluation.intent_figure import save_intents
 from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation.popularity import choose_popularity
-from clrec_tf.evaluation.popularity import counted
+from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.evaluation.report import check_intents
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import metrics_table
@@ -141,7 +141,7 @@ def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
 
 def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
     """The curve over --popularity, and the value that is best on validation users, as export chooses it."""
-    clicks = counted(trained, data.catalogue, config.paths.data_dir)
+    clicks = counted_of(trained, data.catalogue, config.paths.data_dir)
     vectors = encoded.searched(data.users, config.evaluate.eval_intents)
     result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
                                      config.evaluate, config.paths.seed, curve.popularities(config.dial),

@@ -9,6 +9,7 @@ from clrec_tf.config import Config
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.exposures import read_exposures
 from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data.schema import Manifest
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
 from clrec_tf.models.dial import item_coordinate
@@ -30,20 +31,31 @@ class Counted:
     coordinate: np.ndarray
 
 
-def counted(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted:
-    """Counts what the model's optimum is divided by: impressions where its queue, or the first stage of ipw, was fed
+def counted(loss: dict, catalogue: Catalogue, manifest: Manifest, data_dir: str, temperature: float) -> Counted:
+    """Counts what a model's optimum is divided by: impressions where its queue, or the first stage of ipw, was fed
     with them, else training clicks.
+
+    Args:
+      loss: settings of the loss by name, as config.json has them.
+      catalogue, manifest: of --data_dir.
+      data_dir: the folder.
+      temperature: ρ.
 
     Raises:
       UserError: impressions that --data_dir does not hold.
     """
-    loss, counts, source = trained.run_config.get("loss", {}), catalogue.counts, "clicks"
+    counts, source = catalogue.counts, "clicks"
     if loss.get("negatives") == "impressions" or (
             loss.get("loss") == "ipw" and loss.get("propensity_data") == "impressions"):
-        shown = np.array(read_exposures(data_dir, trained.manifest, "a model trained with impressions")[:, 1])
+        shown = np.array(read_exposures(data_dir, manifest, "a model trained with impressions")[:, 1])
         # Hash buckets, which come behind the items, are not retrieved.
         counts, source = np.bincount(shown, minlength=len(counts) + 1)[1:len(counts) + 1], "impressions"
-    return Counted(counts, source, item_coordinate(counts, trained.model.temperature))
+    return Counted(counts, source, item_coordinate(counts, temperature))
+
+
+def counted_of(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted:
+    """`counted` of a trained model."""
+    return counted(trained.run_config.get("loss", {}), catalogue, trained.manifest, data_dir, trained.model.temperature)
 
 
 def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items: np.ndarray, catalogue: Catalogue,

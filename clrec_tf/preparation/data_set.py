@@ -114,9 +114,9 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
 
 def _vocabulary(log: SplitLog, mask: np.ndarray, settings: PrepareConfig) -> Vocabulary:
     """Ids of the items of the training clicks that mask [N] selects; `DataError` where there is none."""
-    vocabulary = vocabulary_lib.build(log.items["item"], log.clicks.item[mask], settings.min_item_count,
-                                      settings.oov_buckets)
-    if not len(vocabulary.items):
+    least = 0 if settings.vocabulary == "all" else settings.min_item_count
+    vocabulary = vocabulary_lib.build(log.items["item"], log.clicks.item[mask], least, settings.oov_buckets)
+    if not vocabulary.counts.any():
         raise DataError(f"no item has {settings.min_item_count} training clicks in sequences of at least "
                         f"{settings.min_train_length}: lower --min_train_length or --min_item_count")
     return vocabulary

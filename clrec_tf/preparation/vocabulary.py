@@ -34,12 +34,12 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
     Args:
       original_ids: [items of the log] strings.
       training_items: [training clicks] index into them.
-      min_count: items with fewer training clicks stay outside.
+      min_count: items with fewer training clicks stay outside; 0: none does.
       oov_buckets: hash buckets for items outside; 0: their id is 0.
     """
     counts = np.bincount(training_items, minlength=len(original_ids))
     frame = pl.DataFrame({"id": original_ids, "count": counts}).with_row_index("item").filter(
-        pl.col("count") >= max(min_count, 1))
+        pl.col("count") >= min_count)
     # Numbers of equal length sort like strings, so the length decides first.
     numeric = pl.when(pl.col("id").str.contains(r"^[0-9]{1,18}$")).then(pl.col("id").cast(pl.Int64, strict=False))
     frame = frame.sort(-pl.col("count").cast(pl.Int64), numeric, "id", nulls_last=True)

@@ -11,7 +11,7 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.popularity import choose_popularity
-from clrec_tf.evaluation.popularity import counted
+from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.models.dial import Dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.export_bundle import export_bundle
@@ -43,7 +43,7 @@ def export(config: Config) -> str:
 
 def _dial(config, data_dir, trained, catalogue) -> Dial:
     """The popularities of --popularity_range, with a default chosen on validation users unless one is given."""
-    settings, counts = config.dial, counted(trained, catalogue, data_dir)
+    settings, counts = config.dial, counted_of(trained, catalogue, data_dir)
     given = Dial(counts.counts, 0.0, *settings.range, counts.source, dict(metric="given"))
     if settings.values is not None and len(settings.values) == 1:
         return dataclasses.replace(given, default=settings.values[0])

@@ -115,6 +115,10 @@ class PrepareConfig(Section):
     min_train_length: int = setting(5, "Training sequences shorter than this are not trained on.", lower=1)
     max_sequence_length: int = setting(10_000, "Most recent clicks kept per user.", lower=2)
     min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)
+    vocabulary: str = setting("train",
+        "Items that have an id: train: those of the training part. all: those of the other parts too, which nothing "
+        "is learned of, as papers count that number items before they split (needs --min_item_count=1).",
+        choices=("train", "all"))
     oov_buckets: int = setting(0, "Hash buckets for items outside the vocabulary (0: they are left out of histories).",
                                lower=0)
     feature_oov_buckets: int = setting(1, "Hash buckets for feature values outside a feature's vocabulary.", lower=0)
@@ -129,3 +133,6 @@ class PrepareConfig(Section):
         super().__post_init__()
         if self.from_time and self.from_time == self.to_time:
             raise UserError(f"--from={self.from_time} equals --to: no click remains")
+        if self.vocabulary == "all" and self.min_item_count > 1:
+            raise UserError(f"--vocabulary=all with --min_item_count={self.min_item_count}: all items have an id, however "
+                            "rare; leave one of them out")

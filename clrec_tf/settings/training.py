@@ -46,7 +46,9 @@ class TrainConfig(Section):
         "Share of examples trained without time stamps, so that the row for unknown time is trained.",
         lower=0.0, upper=1.0)
     validate_every: float = setting(1.0, "Epochs between validations (0: none).", lower=0.0)
-    validation_metric: str = setting("hr@10/full", "Metric (higher is better) that selects the best checkpoint.")
+    validation_metric: str = setting("hr@10/full",
+        "Metric (higher is better) that selects the best checkpoint; at another popularity than 0 it ends in "
+        "/popularity=1 or the like.")
     validation_users: int = setting(10_000, "Users of a validation, at most.", lower=1)
     early_stopping_patience: int = setting(0, "Validations without a better metric before training stops (0: never).",
                                            lower=0)

@@ -1,6 +1,8 @@
 """Validation during training, early stopping, and the best checkpoint."""
 import dataclasses
+import math
 import re
+from typing import Optional
 
 from absl import logging
 import numpy as np
@@ -12,7 +14,9 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
 from clrec_tf.evaluation.curve import ranking_metric
+from clrec_tf.evaluation.popularity import counted
 from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 
 AUC = "auc"
@@ -38,13 +42,15 @@ class Validator:
             config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
         self._log_items = read_log_items(config.paths.data_dir, schema) if self._config.auc else 0
         self._model, self._encoder = model, Encoder(model, config.model.max_history)
+        self._coordinate = counted({"loss": config.loss.loss, **config.plugs}, self._catalogue, manifest,
+                                   config.paths.data_dir, model.temperature).coordinate
 
     def metrics(self) -> dict:
         """{name: value} of the current model."""
         vectors = self._encoder.user_vectors(self._users), self._encoder.compared_items(self._catalogue.item_rows)
         counts = self._catalogue.counts
         if not self._config.auc:
-            return evaluate_vectors(*vectors, self._users, counts, self._config, self._seed, detailed=False)
+            return self._rankings(*vectors)
         metrics = auc_metrics(*vectors, self._model.temperature, self._users, counts, self._log_items, self._seed,
                               detailed=False)
         if self._metric not in metrics:
@@ -53,13 +59,36 @@ class Validator:
         return metrics
 
 
+    def _rankings(self, users, items):
+        """{name: value} of rankings, at the popularity that --validation_metric names, if any."""
+        ranking, popularity = ranking_name(self._metric)
+        if popularity:
+            users = dial.at_popularity(dial.with_coordinate(users, 0.0), popularity)
+            items = dial.with_coordinate(items, self._coordinate)
+        metrics = evaluate_vectors(users, items, self._users, self._catalogue.counts, self._config, self._seed,
+                                   detailed=False)
+        return {name + self._metric.removeprefix(ranking): value for name, value in metrics.items()}
+
+
 def metric_parts(name: str) -> tuple[str, str]:
     """Cut-off and candidate set of --validation_metric, or `AUC` for the latter; `UserError` where it names none."""
-    parts = ranking_metric(name)
-    if parts is None and not _AUC_METRIC.fullmatch(name):
+    ranking, popularity = ranking_name(name)
+    parts = ranking_metric(ranking)
+    if popularity is None or (parts is None and not _AUC_METRIC.fullmatch(name)):
         raise UserError(f"--validation_metric={name}: must be hr@K, ndcg@K or mrr, then /full, /pop100 or /uniform100, "
-                        "or recall@K/full, such as hr@10/full; or auc/paired, auc/coin_flip, or these with _rebiased")
+                        "or recall@K/full, such as hr@10/full, and if wanted /popularity=α; or auc/paired, "
+                        "auc/coin_flip, or these with _rebiased")
     return parts or ("10", AUC)
+
+
+def ranking_name(metric: str) -> tuple[str, Optional[float]]:
+    """A metric without its popularity, and that: 0 where it has none, None where it is no number."""
+    ranking, _, text = metric.partition("/popularity=")
+    try:
+        popularity = float(text or "0") if text or ranking == metric else math.nan
+    except ValueError:
+        popularity = math.nan
+    return ranking, popularity if math.isfinite(popularity) else None
 
 
 def validation_steps(epoch_ends: list[int], every: float) -> list[int]:

@@ -12,7 +12,7 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import save_json
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.figures import draw_degree_histogram
-from clrec_tf.evaluation.popularity import counted
+from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.report import evaluate_scorer
 from clrec_tf.evaluation.report import MOST_POPULAR
@@ -152,7 +152,7 @@ def against_truth(config: Config) -> dict[str, dict]:
         result[name] = _figures(scorer, judge, users, catalogue.counts, config)
     temperature = trained.model.temperature
     items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows),
-                                 counted(trained, catalogue, data_dir).coordinate)
+                                 counted_of(trained, catalogue, data_dir).coordinate)
     plain = dial.with_coordinate(encoder.user_vectors(users), 0.0)
     for alpha in DIALLED:
         scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items)
