@@ -23,7 +23,7 @@ def command(module, *arguments, **kwargs):
 
 @pytest.mark.parametrize("module, own, other", [
     ("prepare", "--min_train_length  [5]", "--learning_rate  ["),
-    ("train", "--queue (auto|in_batch|raw|cached)  [auto]", "--suite  ["),
+    ("train", "--queue (auto|in_batch|raw|cached|all_clicks)  [auto]", "--suite  ["),
     ("evaluate", "--filter_seen  [True]", "--learning_rate  ["),
     ("export", "--target_recall  [0.95]", "--learning_rate  ["),
     ("retrieve", "--exclude_seen  [False]", "--learning_rate  ["),
