@@ -141,6 +141,13 @@ def test_ids_fall_with_training_counts_and_ties_go_by_original_id():
     assert built.counts.tolist() == [3, 2, 2, 2] and built.item_id.tolist() == [3, 2, 1, 4, 0]
 
 
+def test_all_items_of_the_log_may_have_an_id():
+    original = pl.Series(["unseen", "once", "twice"])
+    built = vocabulary.build(original, np.array([2, 1, 2]), min_count=0, oov_buckets=3)
+    assert built.items.tolist() == [2, 1, 0] and built.counts.tolist() == [2, 1, 0]
+    assert built.item_id.tolist() == [3, 2, 1]  # nothing is left for the buckets
+
+
 def test_buckets_hold_what_is_rare_or_unseen():
     original = pl.Series(["p", "q", "r"])
     built = vocabulary.build(original, np.array([0, 0, 1]), min_count=2, oov_buckets=5)

@@ -1,4 +1,5 @@
 """What a setting reaches: features left out, more epochs, another metric, validation's part, the prefilled queue."""
+import contextlib
 import dataclasses
 import io
 
@@ -13,14 +14,19 @@ from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import UserError
 from clrec_tf import evaluate
+from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.objectives.queue_negatives import QueueNegatives
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
+from clrec_tf.training.validation import metric_parts
+from clrec_tf.training.validation import ranking_name
 from tests import small_run
 
 
@@ -85,6 +91,28 @@ def test_validation_scores_the_validation_users(data_dir, tmp_path):
     found = run.validator.metrics()
     assert found == results["valid"]
     assert found["mrr/full"] != results["test"]["mrr/full"] and found["ndcg@5/full"] != results["test"]["ndcg@5/full"]
+
+
+def test_validation_at_a_popularity_is_that_of_the_curve(data_dir, tmp_path):
+    settings = small_run.config(data_dir, tmp_path, validate_every=1.0, validation_metric="ndcg@5/full/popularity=1")
+    run = set_up(settings, LocalRuntime())
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    catalogue, encoder = read_catalogue(data_dir, schema, manifest), Encoder(run.model, 6)
+    users, counts = read_evaluation_set(data_dir, "valid", schema, manifest), catalogue.counts
+    config = EvaluateConfig(ks=("5",), eval_split="valid", candidate_sets=("full",))
+    points = curve.curve(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows),
+                         dial.item_coordinate(counts, 0.07), users, counts, config, 0, [0.0, 1.0])
+    found = run.validator.metrics()["ndcg@5/full/popularity=1"]
+    assert found == pytest.approx(points[1.0]["ndcg@5/full"], abs=1e-6) and found != points[0.0]["ndcg@5/full"]
+
+
+@pytest.mark.parametrize("metric,value", [
+    ("hr@10/full", 0.0), ("hr@10/full/popularity=1", 1.0), ("mrr/pop100/popularity=-0.25", -0.25),
+    ("hr@10/full/popularity=", None), ("hr@10/full/popularity=x", None), ("hr@10/full/popularity=nan", None)])
+def test_metrics_name_their_popularity(metric, value):
+    assert ranking_name(metric)[1] == value
+    with contextlib.nullcontext() if value is not None else pytest.raises(UserError, match="must be hr@K.*popularity"):
+        metric_parts(metric)
 
 
 def first_targets(data_dir, seed, count):

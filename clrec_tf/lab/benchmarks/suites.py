@@ -12,6 +12,7 @@ from clrec_tf.lab.benchmarks import input_speed
 from clrec_tf.lab.benchmarks import loss_steps
 from clrec_tf.lab.benchmarks import multi_clrec_speed
 from clrec_tf.lab.benchmarks import prepare_speed
+from clrec_tf.lab.benchmarks import quality
 from clrec_tf.lab.benchmarks import queue_steps
 from clrec_tf.lab.benchmarks import retrieval_speed
 from clrec_tf.lab.benchmarks import served_load
@@ -29,6 +30,7 @@ SUITES = {
     "losses": loss_steps.run,
     "input": input_speed.run,
     "tfrs": tfrs.run,
+    "quality": quality.run,
     "memory": training_memory.run,
     "prepare": prepare_speed.run,
     "cluster": cluster_traffic.run,

@@ -60,10 +60,10 @@ def run(config: Config) -> dict:
     return dict(ratios=ratios, samples_per_s=rates, batch=config.train.batch_size, queue=config.loss.queue_size)
 
 
-def our_run(config: Config, kind: str, workdir: str):
+def our_run(config: Config, kind: str, workdir: str, epochs: int = 1):
     """Our training of the same tower."""
     ours = config.but(user_encoder="mean", queue=kind, embedding_dim=DIM, max_history=HISTORY, position="none",
-                      time_embedding="none", use_features=False, target_mode="sliding", validate_every=0.0, epochs=1,
+                      time_embedding="none", use_features=False, target_mode="sliding", validate_every=0.0, epochs=epochs,
                       workdir=workdir)
     return set_up(ours.without_unread(), LocalRuntime())
 
