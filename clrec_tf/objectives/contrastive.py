@@ -23,6 +23,8 @@ from clrec_tf.settings.setting import setting
 @dataclasses.dataclass(frozen=True)
 class ContrastiveSettings(QueueSettings):
     """--loss=contrastive"""
+    enqueue_per_step: int = setting(256,
+        "--target_mode=all: targets that enter the queue in a step, drawn from the step's.", lower=1)
     mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
     debias_beta: float = setting(1.0,
         "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "

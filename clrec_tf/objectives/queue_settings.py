@@ -16,8 +16,6 @@ class QueueSettings(Section):
         "all_clicks: all training clicks at once, by item and count (clrec, at most 20,000 items). "
         "auto: cached; raw for multi_clrec, whose entries stay longer.",
         choices=("auto", "in_batch", "raw", "cached", "all_clicks"))
-    enqueue_per_step: int = setting(256,
-        "--target_mode=all: targets that enter the queue in a step, drawn from the step's.", lower=1)
     balanced_gradient: bool = setting(True,
         "Cached queue: in the gradient of the items, each of the batch's stands for the whole queue's share, as in a "
         "raw queue on average. Off: as the formula reads, by which items are pushed apart by a share B/Q only.")

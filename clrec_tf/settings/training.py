@@ -35,6 +35,7 @@ class TrainConfig(Section):
     shuffle_shards: int = setting(8, "Shards whose examples are shuffled together.", lower=1)
     optimizer: str = setting("lazy_adam", "Sparse optimizer: only rows in use are updated.",
                              choices=("lazy_adam", "adagrad"))
+    adam_beta2: float = setting(0.999, "Decay of lazy_adam's mean of squared gradients.", lower=0.0, upper=1.0)
     learning_rate: float = setting(1e-3, "Peak learning rate.", lower=0.0)
     warmup_steps: int = setting(0, "Steps of linear warm-up.", lower=0)
     schedule: str = setting("constant", "Learning rate after warm-up.", choices=("constant", "cosine"))

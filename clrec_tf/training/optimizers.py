@@ -1,4 +1,5 @@
 """Optimizers whose cost does not depend on the catalogue: only rows in use are read and written."""
+import functools
 import math
 
 import tensorflow as tf
@@ -135,7 +136,7 @@ def build_optimizer(config: TrainConfig, total_steps: int) -> tf.keras.optimizer
     """
     schedule = WarmupSchedule(config.learning_rate, config.warmup_steps, config.schedule, total_steps,
                               config.final_learning_rate_ratio)
-    kind = {"lazy_adam": LazyAdam, "adagrad": RowAdagrad}[config.optimizer]
-    optimizer = kind(learning_rate=schedule, jit_compile=False)  # XLA fails under parameter servers
+    make = {"lazy_adam": functools.partial(LazyAdam, beta_2=config.adam_beta2), "adagrad": RowAdagrad}[config.optimizer]
+    optimizer = make(learning_rate=schedule, jit_compile=False)  # XLA fails under parameter servers
     optimizer.row_decay = config.weight_decay
     return optimizer
