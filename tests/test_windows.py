@@ -63,7 +63,8 @@ def log(users, least=2, most=40, seed=0):
         start, stride, second = rng.integers(PRIME), rng.integers(1, PRIME), 1_600_000_000
         for click in range(rng.integers(least, most)):
             second += int(rng.integers(0, 1000))
-            lines.append(f"{user},{(start + click * stride) % PRIME},{second},c{rng.integers(4)},{rng.integers(-1, 90)}")
+            item, category, stayed = (start + click * stride) % PRIME, rng.integers(4), rng.integers(-1, 90)
+            lines.append(f"{user},{item},{second},c{category},{stayed}")
     return "\n".join(lines) + "\n"
 
 
