@@ -11,39 +11,19 @@ from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.impression_stream import ImpressionStream
-from tests.loops import central_differences
-from tests.loops import l2
 from tests.loops import local_variable
-from tests.loops import log_sum_exp
 from tests.loops import LOG_Q
 from tests.loops import ROWS
 from tests.naive_queue import DIM
 from tests.naive_queue import ITEMS
 from tests.naive_queue import TEMPERATURE
 from tests.naive_queue import tiny_model
+from tests.naive_windows import NaiveWindows
+from tests.naive_windows import random_windows
+from tests.naive_windows import windows
 
 KINDS = ("in_batch", "raw", "cached")
 SHOWN = np.array([3, 3, 12, 5, 1, 7, 3, 9, 2])
-
-
-def windows(clicks, users, weights=None, seed=0):
-    """A batch of windows: a list of items for each, all but the first of which are targets."""
-    counts = [len(items) - 1 for items in clicks]
-    history = np.zeros((len(clicks), max(counts)), np.int64)
-    for row, items in zip(history, clicks):
-        row[:len(items) - 1] = items[:-1]
-    ints = dict(history=history[:, :, None], length=counts, user_id=np.repeat(users, counts), seed=[seed, 7],
-                target=[[item] for items in clicks for item in items[1:]],
-                row=np.flatnonzero(np.arange(history.shape[1]) < np.array(counts)[:, None]))
-    weights = np.repeat([1.0] * len(clicks) if weights is None else weights, counts)
-    return {**{name: tf.constant(part, tf.int64) for name, part in ints.items()},
-            "weight": tf.constant(weights, tf.float32)}
-
-
-def random_windows(rng, count=4, seed=0, users=5, weights=(0.0, .5, 2.0)):
-    """Windows of one target to four, few items and users, so that both repeat."""
-    clicks = [rng.integers(1, ITEMS + 1, rng.integers(2, 6)).tolist() for _ in range(count)]
-    return windows(clicks, rng.integers(0, users, count), [1.0, *rng.choice(weights, count - 1)], seed)
 
 
 def make_variant(kind, model, capacity=10, entering=4, masked=True, **settings):
@@ -66,53 +46,6 @@ def entries_of(variant, first=0):
     return [(items[i % len(items)], owners[i % len(items)]) for i in range(max(first, count - len(items)), count)]
 
 
-class NaiveWindows:
-    """Denominators of single targets over a deque of [item, owner, vector as it was, is it of this step]."""
-
-    def __init__(self, kind, capacity, log_q, similarity):
-        self.kind, self.log_q, self.similarity = kind, log_q, similarity
-        self.entries = collections.deque(maxlen=capacity)
-
-    def compared(self, vector):
-        return l2(vector) if self.similarity == "cosine" else vector
-
-    def push(self, table, entered):
-        if self.kind == "in_batch":
-            self.entries.clear()
-        for entry in self.entries:
-            entry[3] = False
-        self.entries.extend([item, owner, self.compared(table[item]), True] for item, owner in entered)
-
-    def loss(self, batch, table, negatives, balanced=False):
-        """`negatives`: the table that this step's entries are read from; `balanced`: each row's loss by how many of the
-        entries it is compared with one of this step stands for."""
-        part = {name: value.numpy() for name, value in batch.items()}
-        total, target = 0.0, 0
-        for history, length in zip(part["history"][:, :, 0], part["length"]):
-            for position in range(length):
-                user = self.compared(sum(table[item] for item in history[:position + 1]) / (position + 1))
-                logit = lambda item, vector, user=user: user @ vector / TEMPERATURE - self.log_q[item]
-                positive = logit(part["target"][target, 0], self.compared(table[part["target"][target, 0]]))
-                terms, new = [positive], 0
-                for item, owner, before, is_new in self.entries:
-                    if owner != part["user_id"][target]:
-                        now = self.compared((negatives if is_new else table)[item])
-                        terms.append(logit(item, before if self.kind == "cached" and not is_new else now))
-                        new += is_new
-                times = (len(terms) - 1) / new if balanced and new else 1.0
-                if part["weight"][target]:
-                    total += part["weight"][target] * times * (log_sum_exp(terms) - positive)
-                target += 1
-        return total / part["weight"].sum()
-
-    def gradient(self, batch, table, balanced):
-        """With `balanced` through this step's entries by what they stand for."""
-        still = table.copy()
-        [through], [others] = (central_differences(loss, [table.copy()]) for loss in (
-            lambda moved: self.loss(batch, still, moved, balanced), lambda moved: self.loss(batch, moved, still)))
-        return others + through
-
-
 @pytest.mark.parametrize("kind,balanced,similarity,beta,shown", [
     ("in_batch", False, "cosine", 1.0, False), ("raw", False, "cosine", 1.0, False), ("raw", False, "dot", .4, False),
     ("cached", False, "cosine", 1.0, False), ("cached", True, "cosine", .4, False), ("cached", True, "dot", 1.0, False),
@@ -123,7 +56,8 @@ def test_losses_and_gradients_equal_the_loop(kind, balanced, similarity, beta, s
     twin = ImpressionStream(SHOWN, ROWS, 3, local_variable).open() if shown else None
     variant = make_variant(kind, model, 10, 4, not shown, balanced=balanced, impressions=stream,
                            log_q=None if beta == 1 else log_q.astype(np.float32))
-    naive, table, pushed = NaiveWindows(kind, 10 if variant.queue else None, log_q, similarity), model.item_encoder.ids.table, 0
+    naive = NaiveWindows(kind, 10 if variant.queue else None, log_q, similarity)
+    table, pushed = model.item_encoder.ids.table, 0
     for number in range(5):  # while the queue fills, and when it is full
         batch = random_windows(rng, seed=number)
         now = table.numpy().astype(float)
@@ -189,7 +123,8 @@ def test_nothing_counts_in_a_batch_without_weight_and_a_row_without_any_changes_
     for clicks in ([[1, 2, 3], [4, 5]], [[6, 7, 8], [9, 2]]):
         extra = rng.integers(1, ITEMS, 3).tolist()
         (loss, gradient), (expected, wanted) = (
-            step(with_row, windows([*clicks, extra], [1, 2, 3], [1, 2, 0])), step(without, windows(clicks, [1, 2], [1, 2])))
+            step(with_row, windows([*clicks, extra], [1, 2, 3], [1, 2, 0])),
+            step(without, windows(clicks, [1, 2], [1, 2])))
         np.testing.assert_allclose(loss, expected, rtol=1e-6)
         np.testing.assert_allclose(gradient, wanted, atol=1e-6)
     loss, gradient = step(with_row, windows([[1, 2, 3]], [1], [0.0]))
@@ -219,8 +154,8 @@ def _sparse_gradient(variant, batch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_user_who_repeats_an_item_does_not_push_itself_away_from_it(kind):
-    """User 1 has clicked item 2 alone and fills half of each step. Were its own clicks candidates of its own, they would
-    be much of its denominator, and its score would not rise by half as much."""
+    """User 1 has clicked item 2 alone and fills half of each step. Were its own clicks its own candidates, they would be
+    much of its denominator, and its score would not rise by half as much."""
     model, rng = tiny_model(), np.random.default_rng(0)
     table = model.item_encoder.ids.table
     table.assign(rng.normal(0, 1, table.shape))
