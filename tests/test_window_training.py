@@ -16,11 +16,14 @@ from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.export import export
 from clrec_tf.models.encode import Encoder
+from clrec_tf.objectives.propensity_fit import last_clicks
+from clrec_tf.objectives.propensity_fit import pairs
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
+from tests.naive_windows import windows
 from tests import small_run
 from tests.test_input_pipeline import expected_rows
 from tests.test_loss_training import assert_equal_checkpoints
@@ -96,7 +99,8 @@ CASES = {
     "tf_default": (dict(loss="sampled_softmax", sampler="tf_default", num_negatives=12), {}),
     "negative_sampling": (dict(loss="negative_sampling", num_negatives=8), {}),
     "shared_negative_sampling": (dict(loss="shared_negative_sampling"), {}), "bce": (dict(loss="bce"), {}),
-    "ipw": (dict(loss="ipw"), {}), "all_clicks": ({}, dict(queue="all_clicks")),
+    "ipw": (dict(loss="ipw"), {}), "ipw_category": (dict(loss="ipw", propensity="category", propensity_data="clicks"), {}),
+    "all_clicks": ({}, dict(queue="all_clicks")),
     "all_clicks_shown": (dict(negatives="impressions", debias_beta=.5), dict(queue="all_clicks")),
     "shown_in_batch": (dict(negatives="impressions"), dict(queue="in_batch")),
     "shown_raw": (dict(negatives="impressions"), dict(queue="raw", enqueue_per_step=8)),
@@ -115,6 +119,12 @@ def test_every_loss_learns(data_dir, tmp_path, case):
     first = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     queued = {"shown_raw": 8, "shown_cached": 40, "without candidate features": 8, "dot": 8}
     assert first.get("queue_fill") == queued.get(case) and len(losses) == max(losses)
+
+
+def test_the_propensity_is_that_after_the_click_before_each_target():
+    batch = windows([[1, 2, 3], [4, 5], [6, 7, 8, 9]], [1, 2, 3], [1, 0, 1])
+    assert last_clicks(batch).numpy().tolist() == [1, 2, 4, 6, 7, 8]
+    assert pairs(batch).tolist() == [[1, 2], [2, 3], [6, 7], [7, 8], [8, 9]]
 
 
 @pytest.mark.parametrize("queue", ["raw", "cached"])

@@ -51,7 +51,8 @@ class CachedQueueNegatives(QueueNegatives):
     def _entries_of_each(self, fill, valid, keep_live, keep_older):
         """How many entries of the queue each valid row of the batch stands for, scalar, or by row [B,1]."""
         if not (self.positives_apart and self.mask_same_user):
-            return tf.cast(fill, tf.float32) / tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
+            entered = tf.reduce_sum(tf.cast(valid, tf.float32))
+            return tf.maximum(tf.cast(fill, tf.float32), 1.0) / tf.maximum(entered, 1.0)
         # Of a few windows' targets many are the row's own, and left out: the others stand for all that is not.
         live, older = (tf.reduce_sum(tf.cast(keep, tf.float32), axis=1, keepdims=True)
                        for keep in (keep_live, keep_older))
