@@ -27,7 +27,7 @@ class Reader:
 
     def __init__(self, folder, mode="sliding", epochs=2):
         self.schema, manifest = schema_lib.load_schema(folder), schema_lib.load_manifest(folder)
-        self.plan = EpochPlan(manifest.shards["train"], 16, 2, mode, 3)
+        self.plan = EpochPlan(manifest.shards["train"], 16, 2, mode, 3, T)
         self.assignments = Assignments(self.plan, epochs)
         self.feed = PoolFeed(self.assignments, self.plan, manifest.paths(folder, "train"), self.schema, T, DROPOUT,
                              LocalRuntime().local_variable)
@@ -49,7 +49,7 @@ class Reader:
         return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch, _ in found][:steps]
 
 
-@pytest.mark.parametrize("mode", ["sliding", "last"])
+@pytest.mark.parametrize("mode", ["sliding", "last", "all"])
 def test_one_worker_gets_the_batches_of_the_iterator(data_dir, mode):
     reader, found = Reader(data_dir, mode), []
     while part := reader.slice(0, 3):

@@ -93,7 +93,8 @@ def contrastive_loss(positive_logits: tf.Tensor, *candidate_logits: tf.Tensor, b
 
 @tf.custom_gradient
 def scale_gradient(values: tf.Tensor, factor: tf.Tensor):
-    """The values themselves, whose gradient is multiplied by a scalar on its way back: any shape, [] -> same shape."""
+    """The values themselves, whose gradient is multiplied by a factor on its way back: any shape, [] or one that is
+    broadcast to it -> same shape."""
     return tf.identity(values), lambda upstream: (upstream * factor, None)
 
 

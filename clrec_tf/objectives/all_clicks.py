@@ -29,7 +29,7 @@ class AllClicks(Objective):
 
     def __init__(self, model, rows, log_popularity, local_constant=in_memory):
         finite = log_popularity[1:][np.isfinite(log_popularity[1:])]
-        self._spread = float(np.abs(finite).max())
+        self._spread, self._rarest = float(np.abs(finite).max()), float(finite.min())
         super().__init__(model, constants=Constants(local_constant, rows=rows, log_popularity=log_popularity))
 
     def loss(self, batch, training=True):
@@ -46,7 +46,9 @@ class AllClicks(Objective):
         return denominator + contrastive.weighted_mean(rows, weights)
 
     def _of_targets(self, batch):
-        return tf.gather(self.constants["log_popularity"], batch["target"][:, 0])
+        found = tf.gather(self.constants["log_popularity"], batch["target"][:, 0])
+        # A click on what was never shown is learned from too: a constant of the loss, finite.
+        return tf.maximum(found, self._rarest)
 
     def chance_loss(self, batch):
         """Mean of −log p̂(y), where β = 1."""
@@ -71,6 +73,5 @@ def make_all_clicks(inputs, counts, beta: float) -> AllClicks:
     counts = np.array(inputs.items.counts if counts is None else counts, np.float64)
     counts[inputs.schema.num_items + 1:] += 1  # clicks on hash buckets are not counted apart, and may be targets
     counts[0] = 0
-    with np.errstate(divide="ignore"):
-        log_popularity = beta * np.log(counts / counts.sum())
+    log_popularity = np.where(counts > 0, beta * np.log(np.maximum(counts, 1) / counts.sum()), -np.inf)
     return AllClicks(inputs.model, inputs.items.rows, log_popularity.astype(np.float32), inputs.local_constant)

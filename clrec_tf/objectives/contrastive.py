@@ -39,6 +39,9 @@ class ContrastiveSettings(QueueSettings):
         if self.negatives == "impressions" and self.mask_same_user:
             raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user "
                             "to leave out; give one of them")
+        if self.queue == "all_clicks" and self.mask_same_user:
+            raise UserError("--mask_same_user and --queue=all_clicks: it holds numbers of clicks, not whose they are; "
+                            "give one of them")
 
     def _check_capacity(self, size, train):
         """`UserError` where a step brings more than the queue holds."""

@@ -44,12 +44,12 @@ class OpenImpressionStream:
         self._taken = stream.local_variables["taken"].handle
 
     def next(self, count) -> tf.Tensor:
-        """Item rows [count,C] of the next impressions."""
-        taken = read(self._taken, (), tf.int64)
-        tf.raw_ops.AssignAddVariableOp(resource=self._taken, value=tf.constant(count, tf.int64))
+        """Item rows [count,C] of the next impressions; count int or scalar integer tensor."""
+        taken, count = read(self._taken, (), tf.int64), tf.cast(count, tf.int64)
+        tf.raw_ops.AssignAddVariableOp(resource=self._taken, value=count)
         size = self._size
         # Reduced before the product, so that it stays below 2^63.
-        places = (taken + tf.range(count, dtype=tf.int64)) % size * self._stride % size
+        places = (taken + tf.range(count)) % size * self._stride % size
         return tf.gather(self._constants["rows"], tf.gather(self._constants["items"], places))
 
 

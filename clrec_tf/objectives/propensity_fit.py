@@ -49,7 +49,9 @@ def fit(inputs, settings, cap: float):
 
 
 def last_clicks(batch) -> tf.Tensor:
-    """Item id of each row's last click, 0 where there is none: [B]."""
+    """Item id of each target's last click before, 0 where there is none: [B], of windows [N]."""
+    if "row" in batch:
+        return tf.gather(tf.reshape(batch["history"][:, :, 0], [-1]), batch["row"])
     return tf.gather(batch["history"][:, :, 0], tf.maximum(batch["length"] - 1, 0), batch_dims=1)
 
 

@@ -123,7 +123,7 @@ class QueueNegatives(RowObjective):
     def _fed(self, batch) -> "Fed":
         """What this step brings into the queue."""
         if self.impressions is not None:
-            rows = self.impressions.next(self._entering or batch["target"].shape[0])
+            rows = self.impressions.next(self._entering or tf.size(batch["weight"]))
             return Fed(rows, tf.ones_like(rows[:, 0], tf.bool), -tf.ones_like(rows[:, 0]))
         everything = Fed(batch["target"], batch["weight"] > 0, batch["user_id"])
         if self._entering is None:
