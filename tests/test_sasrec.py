@@ -22,9 +22,9 @@ from tests import exported
 DIM, LENGTH, SIZES = 8, 5, Sizes(8)
 
 
-def transformer(dropout=0.0, heads=2, blocks=2, width=12):
+def transformer(dropout=0.0, heads=2, blocks=2, width=12, layer="pre_norm"):
     """An encoder all of whose weights are random: those that begin at 0 or 1 would hide whether they are used."""
-    encoder = TransformerUserEncoder(TransformerSettings(blocks, heads, width, dropout), SIZES)
+    encoder = TransformerUserEncoder(TransformerSettings(layer, blocks, heads, width, dropout), SIZES)
     for number, weight in enumerate(encoder.weights):
         if weight.shape.rank == 1:
             weight.assign_add(np.random.default_rng(number).normal(0, .3, weight.shape))
@@ -37,7 +37,8 @@ def attention(values):
 
 ENCODERS = {
     "mean": lambda: MeanUserEncoder(NoSettings(), SIZES), "multi_att": lambda: attention("all"),
-    "multi_att of items": lambda: attention("item"), "sasrec": transformer,
+    "multi_att of items": lambda: attention("item"), "sasrec": lambda: transformer(layer="sasrec"),
+    "pre_norm": transformer, "gated": lambda: transformer(layer="gated"),
     "sasrec of one block": lambda: transformer(blocks=1, heads=1), "sasrec of wide heads": lambda: transformer(heads=8)}
 
 
@@ -91,42 +92,53 @@ def normalized(vector, scale, shift):
     return np.array([(x - np.mean(vector)) / spread * a + b for x, a, b in zip(vector, scale, shift)])
 
 
-def block_of(block, rows, heads):
+def block_of(block, rows, heads, layer):
     """One block over the clicks x [n,D] of one user, position by position and head by head."""
     weight = {name: getattr(block, name).numpy() for name in (
-        "query", "key", "value", "output_kernel", "hidden_kernel", "hidden_bias", "last_kernel", "last_bias")}
+        "query", "key", "value", "output_kernel", "hidden_kernel", "last_kernel")}
     norm = lambda vector, which: normalized(vector, block.scales[which].numpy(), block.shifts[which].numpy())
-    known, result, width = [norm(row, 0) for row in rows], [], DIM // heads
+    sigmoid = lambda vector: 1 / (1 + np.exp(-vector))
+    asking, result, width = [norm(row, 0) for row in rows], [], DIM // heads
+    known = rows if layer == "sasrec" else asking
     for t, row in enumerate(rows):
         seen = []
         for head in range(heads):
             part = slice(head * width, (head + 1) * width)
-            query = (known[t] @ weight["query"])[part]
+            query = (asking[t] @ weight["query"])[part]
             scores = [query @ (click @ weight["key"])[part] / math.sqrt(width) for click in known[:t + 1]]
             shares = np.exp(scores) / np.sum(np.exp(scores))
             seen.extend(sum(share * (click @ weight["value"])[part] for share, click in zip(shares, known)))
-        hidden = row + np.array(seen) @ weight["output_kernel"]
-        inner = np.maximum(norm(hidden, 1) @ weight["hidden_kernel"] + weight["hidden_bias"], 0)
-        result.append(hidden + inner @ weight["last_kernel"] + weight["last_bias"])
+        seen = np.array(seen) @ weight["output_kernel"]
+        if layer == "gated":
+            hidden = row + sigmoid(asking[t] @ block.gates[0].numpy()) * seen
+            inner, factor = (norm(hidden, 1) @ kernel for kernel in (weight["hidden_kernel"], block.factor_kernel.numpy()))
+            added = (inner * sigmoid(inner) * factor) @ weight["last_kernel"]
+            result.append(hidden + sigmoid(norm(hidden, 1) @ block.gates[1].numpy()) * added)
+            continue
+        hidden = (asking[t] if layer == "sasrec" else row) + seen
+        inner = np.maximum(norm(hidden, 1) @ weight["hidden_kernel"] + block.hidden_bias.numpy(), 0)
+        added = inner @ weight["last_kernel"] + block.last_bias.numpy()
+        result.append((norm(hidden, 1) if layer == "sasrec" else hidden) + added)
     return result
 
 
+@pytest.mark.parametrize("layer", ["sasrec", "pre_norm", "gated"])
 @pytest.mark.parametrize("heads,blocks", [(1, 1), (2, 2), (4, 3)])
-def test_the_transformer_equals_loops(heads, blocks):
-    encoder, lengths = transformer(heads=heads, blocks=blocks), [5, 2, 1]
+def test_the_transformer_equals_loops(heads, blocks, layer):
+    encoder, lengths = transformer(heads=heads, blocks=blocks, layer=layer), [5, 2, 1]
     given = clicks_of(lengths, noise=9.0)
     positions, users = encoder.positions(given).numpy(), encoder(given).numpy()
     for row, length in enumerate(lengths):
         vectors = list(given.vectors.numpy()[row, :length].astype(float) * math.sqrt(DIM))
         for block in encoder.blocks:
-            vectors = block_of(block, vectors, heads)
+            vectors = block_of(block, vectors, heads, layer)
         expected = [normalized(vector, encoder.scale.numpy(), encoder.shift.numpy()) for vector in vectors]
         np.testing.assert_allclose(positions[row, :length], expected, atol=1e-4)
         np.testing.assert_allclose(users[row], expected[-1], atol=1e-4)
 
 
 def test_what_the_transformer_is_made_of():
-    encoder = TransformerUserEncoder(TransformerSettings(3, 2, 0, .5), SIZES)
+    encoder = TransformerUserEncoder(TransformerSettings("sasrec", 3, 2, 0, .5), SIZES)
     # Four D×D kernels of attention, two of the feed-forward part with biases, two normalizations; one at the end.
     assert sum(int(tf.size(weight)) for weight in encoder.weights) == 3 * (6 * 64 + 2 * 8 + 2 * 16) + 16
     kernels = [weight.numpy() for weight in encoder.weights if weight.shape.rank == 2]

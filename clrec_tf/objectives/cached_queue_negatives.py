@@ -20,7 +20,8 @@ class CachedQueueNegatives(QueueNegatives):
     Earlier entries give no gradient to the items, so that an item would be drawn to its users in full and pushed away
     by a share B/Q of the negatives only, until all items point the same way. With `balanced` each of the batch's items
     therefore stands for fill/B entries in that gradient, which then has the raw queue's expectation, entries being
-    alike; of windows, for the share of the entries that its row is compared with. The loss itself, and the gradient of the users, are the same.
+    alike. Of a row in windows many live entries are its own user's, and left out: the others stand for all that it is
+    compared with. The loss itself, and the gradient of the users, are the same.
     """
 
     def __init__(self, *arguments, balanced=True, **more):
@@ -43,27 +44,26 @@ class CachedQueueNegatives(QueueNegatives):
         positives = self._positive_logits(encoded, batch)
         return encoded, self._with_positives(
             positives,
-            self._live_logits(encoded, live, fed.rows, positives,
-                              self._entries_of_each(pushed.fill, valid, keep_live, keep_older))
+            self._live_logits(encoded.users, live, fed.rows[:, 0], positives, pushed.fill, valid, keep_live, keep_older)
             + contrastive.mask_logits(keep_live),
             self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
 
-    def _entries_of_each(self, fill, valid, keep_live, keep_older):
-        """How many entries of the queue each valid row of the batch stands for, scalar, or by row [B,1]."""
-        if not (self.positives_apart and self.mask_same_user):
-            entered = tf.reduce_sum(tf.cast(valid, tf.float32))
-            return tf.maximum(tf.cast(fill, tf.float32), 1.0) / tf.maximum(entered, 1.0)
-        # Of a few windows' targets many are the row's own, and left out: the others stand for all that is not.
-        live, older = (tf.reduce_sum(tf.cast(keep, tf.float32), axis=1, keepdims=True)
-                       for keep in (keep_live, keep_older))
-        return tf.where(live > 0, (live + older) / tf.maximum(live, 1.0), 1.0)
-
-    def _live_logits(self, encoded, live, rows, positives, entries_of_each):
-        """Logits [B,B] of the batch's own entries."""
+    def _live_logits(self, users, live, ids, positives, fill, valid, keep_live, keep_older):
+        """Logits [B,E] of the step's own entries."""
         if not self.balanced:
-            return self._logits(encoded.users, live, rows[:, 0])
-        # In the gradient of the items alone: that of the users is the loss's.
-        users = contrastive.scale_gradient(encoded.users, 1.0 / entries_of_each)
-        logits = contrastive.scale_gradient(self._logits(users, live, rows[:, 0]), entries_of_each)
+            return self._logits(users, live, ids)
+        if self.positives_apart and self.mask_same_user:
+            # The factor is another for each row. In the gradient of the users it is taken back: that is the loss's.
+            factor = _entries_of_each_row(keep_live, keep_older)
+            users = contrastive.scale_gradient(users, 1.0 / factor)
+            return contrastive.scale_gradient(self._logits(users, live, ids), factor)
+        entered = tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
+        logits = self._logits(users, contrastive.scale_gradient(live, tf.cast(fill, tf.float32) / entered), ids)
         # A row meets its own positive in one step only, the one in which both are here.
         return logits if self.positives_apart else tf.linalg.set_diag(logits, positives)
+
+
+def _entries_of_each_row(keep_live, keep_older):
+    """How many entries each kept live one stands for, by row: [B,E], [B,Q] or [1,Q] bool -> [B,1]."""
+    live, older = (tf.reduce_sum(tf.cast(keep, tf.float32), axis=1, keepdims=True) for keep in (keep_live, keep_older))
+    return tf.where(live > 0, (live + older) / tf.maximum(live, 1.0), 1.0)
