@@ -13,6 +13,7 @@ from clrec_tf.encoders.mean import MeanUserEncoder
 from clrec_tf.encoders.multi_att import AttentionUserEncoder
 from clrec_tf.encoders.multi_att import MultiAttSettings
 from clrec_tf.encoders.random_draws import Dropout
+from clrec_tf.encoders import sasrec
 from clrec_tf.encoders.sasrec import TransformerSettings
 from clrec_tf.encoders.sasrec import TransformerUserEncoder
 from clrec_tf.errors import UserError
@@ -179,7 +180,8 @@ def test_only_training_drops(way):
     assert np.abs(encode(SEED, True) - encode(SEED + 1, True)).max() > .1
 
 
-def test_every_place_of_the_transformer_drops():
+@pytest.mark.parametrize("way", ["positions", "call"])
+def test_every_place_of_the_transformer_drops(monkeypatch, way):
     """At the input, after each attention, inside and after each feed-forward part: 1 + 3 a block, all others."""
     calls = []
 
@@ -189,14 +191,11 @@ def test_every_place_of_the_transformer_drops():
             calls.append((values.shape[-1], (dropped.numpy() == 0) & (values.numpy() != 0)))
             return dropped
 
-    encoder = transformer(dropout=.3, blocks=2)
-    clicks = clicks_of([5] * 40)
-    dropout = Counting(.3, SEED)
-    hidden = dropout(clicks.vectors)
-    for block in encoder.blocks:
-        hidden = block(hidden, tf.zeros([LENGTH, LENGTH]), dropout)
+    monkeypatch.setattr(sasrec, "Dropout", Counting)
+    getattr(transformer(dropout=.3, blocks=2), way)(clicks_of([5] * 40, seed=SEED), True)
     assert [width for width, _ in calls] == [DIM] + [DIM, 12, DIM] * 2
-    same = [dropped.ravel() for width, dropped in calls if width == DIM]
+    same = [dropped.ravel() for width, dropped in calls if width == DIM and dropped.shape[1] == LENGTH]
+    assert len(same) == (5 if way == "positions" else 3)  # the last block of `call` is of one click
     assert all(abs(np.mean(one & two) - .09) < .03 for i, one in enumerate(same) for two in same[:i])
 
 

@@ -69,6 +69,35 @@ def test_of_longer_histories_the_last_clicks_count(served):
     assert not served_vector(kind, bundle, [], [], exported.NOW).any()  # no history
 
 
+@pytest.mark.parametrize("encoder", ["sasrec", "mean", "multi_att"])
+@pytest.mark.parametrize("settings", [{}, dict(candidate_features=False), dict(similarity="dot"), dict(max_history=1),
+                                      dict(position="none"), dict(use_features=False)], ids=str)
+@pytest.mark.parametrize("content", [False, True])
+def test_windows_encode_what_single_examples_encode(encoder, settings, content):
+    """Each target with its prefix, as --target_mode=sliding trains it: both towers, with hash buckets among the items."""
+    world, rng = exported.world("string"), np.random.default_rng(4)
+    schema = dataclasses.replace(world.schema, has_timestamps=False, content_width=3 * content)
+    vectors = rng.normal(size=(schema.item_rows, 3)).astype(np.float32) if content else None
+    settings = {**dict(embedding_dim=8, max_history=4, user_encoder=encoder), **settings}
+    model = build_model(Config.of(**settings), schema, vectors)
+    length = min(4, settings["max_history"])
+    rows = np.concatenate([np.arange(schema.item_rows)[:, None], rng.integers(0, 7, (schema.item_rows, 3))], axis=1)
+    clicks = rows[[[5, 62, 5, 61], [7, 7, 60, 0]]][:, :length, :model.item_encoder.item_width]
+    counts, lengths = [min(4, length), min(3, length)], np.arange(length)
+    mask = lengths < np.array(counts)[:, None]
+    clicks[~mask] = 0
+    targets = rows[rng.integers(1, schema.item_rows, sum(counts))][:, :model.item_encoder.item_width]
+    batch = dict(history=clicks, length=counts, target=targets, row=np.flatnonzero(mask))
+    single = np.concatenate([np.where((lengths <= t)[:, None], clicks[w], 0)[None] for w in (0, 1)
+                             for t in range(counts[w])])
+    one_by_one = dict(history=single, target=targets, length=np.concatenate([np.arange(n) + 1 for n in counts]))
+    candidates = tf.constant(rows[[3, 62, 3]][:, :model.item_encoder.item_width])
+    found, expected = (model.encode({name: tf.constant(part, tf.int64) for name, part in given.items()}, candidates)
+                       for given in (batch, one_by_one))
+    for name in ("users", "positives", "distinct", "counts", "queued"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-5, err_msg=name)
+
+
 # ---- times
 
 
@@ -80,12 +109,8 @@ def test_of_longer_histories_the_last_clicks_count(served):
     ([10, 60, 20], 3, [0, 40, 20]),  # the second click came before the first: no time between them
     ([5, 5, 5, 5], 2, [0, 5, -1, -1]), ([3, 4], 0, [-1, -1])])  # padding holds anything
 def test_time_to_the_next_click(gaps, length, expected):
-    mask = np.arange(len(gaps)) < length
-    for ops in (tf, np):
-        if ops is np and not hasattr(np, "concat"):
-            continue
-        found = gaps_to_next(ops.array([gaps]) if ops is np else tf.constant([gaps], tf.int64), mask[None], ops)
-        np.testing.assert_array_equal(found, [expected])
+    mask = tf.sequence_mask([length], len(gaps))
+    np.testing.assert_array_equal(gaps_to_next(tf.constant([gaps], tf.int64), mask), [expected])
 
 
 def test_only_the_transformer_reads_the_time_to_the_next_click():

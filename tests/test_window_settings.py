@@ -3,7 +3,12 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import Config
+from clrec_tf.data.schema import load_manifest
+from clrec_tf.data.schema import load_schema
 from clrec_tf.errors import UserError
+from clrec_tf.models.build import build_model
+from clrec_tf.objectives.build import build_objective
+from clrec_tf.training.runtime import LocalRuntime
 from tests.local_cluster import LocalCluster
 from tests.local_cluster import progress_of
 from tests.local_cluster import queue_of
@@ -41,6 +46,18 @@ def test_times_before_the_request_are_refused(data_dir, tmp_path, encoder):
         small_run.run(small_run.config(
             data_dir, tmp_path / "run", model=dict(user_encoder=encoder, enqueue_per_step=8), target_mode="all"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("queue", ["in_batch", "raw", "cached"])
+@pytest.mark.parametrize("mode", ["all", "sliding"])
+def test_windows_mask_their_owner_and_give_positives_a_slot(data_dir, tmp_path, queue, mode):
+    """Whatever --mask_same_user says; in other modes neither."""
+    model = dict(user_encoder="mean", time_embedding="none", queue=queue, enqueue_per_step=2)
+    settings = small_run.config(data_dir, tmp_path, model=model, target_mode=mode)
+    found = build_objective(settings, load_schema(data_dir), load_manifest(data_dir),
+                            build_model(settings, load_schema(data_dir)), LocalRuntime())
+    assert found.mask_same_user == (mode == "all")
+    assert found.positives_apart == (mode == "all" and queue != "in_batch")
 
 
 # ---- in a cluster

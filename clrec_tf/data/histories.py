@@ -52,17 +52,17 @@ def time_gaps(requests, clicks, mask, ops=np):
     return ops.where(mask & (requests > 0) & (clicks > 0), ops.maximum(requests - clicks, 0), UNKNOWN_GAP)
 
 
-def gaps_to_next(gaps, mask, ops=tf):
+def gaps_to_next(gaps: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Seconds from each click to the one after it, from the last to the request: of `time_gaps` [B,T] and the mask.
 
     With them nothing said of a click depends on clicks after the next one, so that all positions of a window can be
     encoded at once.
     """
-    follows = ops.concat([mask[:, 1:], ops.zeros_like(mask[:, :1])], axis=1)
-    later = ops.concat([gaps[:, 1:], ops.zeros_like(gaps[:, :1])], axis=1)
-    later = ops.where(follows, later, 0)
+    follows = tf.concat([mask[:, 1:], tf.zeros_like(mask[:, :1])], axis=1)
+    later = tf.concat([gaps[:, 1:], tf.zeros_like(gaps[:, :1])], axis=1)
+    later = tf.where(follows, later, 0)
     known = mask & (gaps != UNKNOWN_GAP) & (later != UNKNOWN_GAP)
-    return ops.where(known, ops.maximum(gaps - later, 0), UNKNOWN_GAP)
+    return tf.where(known, tf.maximum(gaps - later, 0), UNKNOWN_GAP)
 
 
 def dwell_times(dwell, mask, ops=np):
