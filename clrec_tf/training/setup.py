@@ -31,6 +31,9 @@ from clrec_tf.training.validation import validation_steps
 from clrec_tf.training.validation import Validator
 
 
+FEW_WINDOWS = 4  # of a step, below which a warning is due
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """What the loop needs.
@@ -149,8 +152,14 @@ def _parsed(schema: schema_lib.Schema, model) -> schema_lib.Schema:
 
 
 def check_every_position(config: Config, model) -> None:
-    """`UserError` where --target_mode=all meets times that differ with every target."""
-    if config.train.target_mode == "all" and model.uses_time and not model.user_encoder.gaps_to_next:
+    """`UserError` where --target_mode=all meets times that differ with every target; warns of steps of few windows."""
+    if config.train.target_mode != "all":
+        return
+    if config.train.batch_size < FEW_WINDOWS * config.model.max_history:
+        logging.warning("--batch_size=%d targets are few windows of --max_history=%d, whose users are left out of their "
+                        "own negatives: give %d or more", config.train.batch_size, config.model.max_history,
+                        FEW_WINDOWS * config.model.max_history)
+    if model.uses_time and not model.user_encoder.gaps_to_next:
         raise UserError(f"--target_mode=all with --user_encoder={config.encoder_class.registered_name}: a click's time "
                         "before the request is another for each target after it; set --time_embedding=none, or use "
                         "--user_encoder=sasrec, which reads the time to the next click")
