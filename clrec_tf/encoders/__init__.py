@@ -1,5 +1,5 @@
 """Item and user encoders: the layers of the two towers."""
-# In the order of --help; each registers itself.
+# In the order of --help; each registers itself. What sasrec is made of is in encoders/transformer.py.
 from clrec_tf.encoders import multi_att  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import mean  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import sasrec  # noqa: F401  pylint: disable=unused-import
