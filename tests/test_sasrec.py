@@ -112,7 +112,7 @@ def block_of(block, rows, heads, layer):
         seen = np.array(seen) @ weight["output_kernel"]
         if layer == "gated":
             hidden = row + sigmoid(asking[t] @ block.gates[0].numpy()) * seen
-            inner, factor = (norm(hidden, 1) @ kernel for kernel in (weight["hidden_kernel"], block.factor_kernel.numpy()))
+            inner, factor = (norm(hidden, 1) @ part for part in (weight["hidden_kernel"], block.factor_kernel.numpy()))
             added = (inner * sigmoid(inner) * factor) @ weight["last_kernel"]
             result.append(hidden + sigmoid(norm(hidden, 1) @ block.gates[1].numpy()) * added)
             continue

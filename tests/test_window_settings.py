@@ -9,6 +9,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from clrec_tf.objectives.build import build_objective
 from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.setup import check_every_position
 from tests.local_cluster import LocalCluster
 from tests.local_cluster import progress_of
 from tests.local_cluster import queue_of
@@ -46,6 +47,14 @@ def test_times_before_the_request_are_refused(data_dir, tmp_path, encoder):
         small_run.run(small_run.config(
             data_dir, tmp_path / "run", model=dict(user_encoder=encoder, enqueue_per_step=8), target_mode="all"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("batch_size,warns", [(23, True), (24, False)])  # windows of 6
+def test_steps_of_few_windows_are_warned_of(data_dir, batch_size, warns, caplog):
+    settings = small_run.config(data_dir, "run", model=dict(user_encoder="sasrec", enqueue_per_step=8),
+                                target_mode="all", batch_size=batch_size)
+    check_every_position(settings, build_model(settings, load_schema(data_dir)))
+    assert ("--batch_size=23 targets are few windows of --max_history=6" in caplog.text) == warns
 
 
 @pytest.mark.parametrize("queue", ["in_batch", "raw", "cached"])
