@@ -2,6 +2,7 @@
 import dataclasses
 import json
 
+from matplotlib.axes import Axes
 import numpy as np
 import pytest
 
@@ -99,10 +100,22 @@ def test_mistakes_are_named_before_anything_is_read(run):
                 command(dialled(run, popularity_metric=metric))
 
 
-def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path):
+def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path, monkeypatch):
     points = tmp_path / "points.json"
     points.write_text(json.dumps({"other": {"hr@10/full": 0.1, "aggregate_diversity@10/full": 20}}))
     evaluate(dialled(run, "0", "1", curve_points=str(points)))
+    along = {f"{name}/popularity={value}": number for value in (0, 0.5) for name, number in (
+        ("hr@10/full", .1 + value), ("aggregate_diversity@10/full", 20 - value))}
+    points.write_text(json.dumps({"another tower": along}))
+    drawn = []
+    monkeypatch.setattr(Axes, "plot", lambda axes, xs, ys, *style, plot=Axes.plot, **words: (
+        drawn.append((xs, ys)), plot(axes, xs, ys, *style, **words))[1])
+    evaluate(dialled(run, "0", "1", curve_points=str(points)))
+    assert ([20, 19.5], [.1, .6]) in drawn
+    del along["aggregate_diversity@10/full/popularity=0.5"]
+    points.write_text(json.dumps({"another tower": along}))
+    with pytest.raises(UserError, match="a curve needs aggregate_diversity@10/full at every popularity, .*0.5 is missing"):
+        evaluate(dialled(run, "0", "1", curve_points=str(points)))
     points.write_text(json.dumps({"other": {"hr@10/full": 0.1}}))
     with pytest.raises(UserError, match="--curve_points: each system needs aggregate_diversity@10/full and hr@10/full, oth"):
         evaluate(dialled(run, "0", "1", curve_points=str(points)))

@@ -15,7 +15,7 @@ from clrec_tf.models import dial
 from clrec_tf.system.json_files import load_json
 
 CURVE_FILE = "dial.png"
-_LINE, _CHOSEN, _POINT = "#0b6e99", "#e07a3f", "#3d3d3d"
+_LINE, _CHOSEN, _POINT, _OTHER = "#0b6e99", "#e07a3f", "#3d3d3d", "#7fb3c8"
 
 
 def _axes_names(result, ks, length):
@@ -46,7 +46,8 @@ def curve_table(result: dict, ks: Sequence[str], length: int) -> str:
 
 def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model_name: str,
                others: Mapping = MappingProxyType({})) -> str:
-    """Draws hit rate against distinct items for every popularity, most-popular and other systems as points.
+    """Draws hit rate against distinct items for every popularity, most-popular and other systems as points, or as a
+    curve, where they were evaluated at several popularities too.
 
     Args:
       workdir: folder of the run.
@@ -65,13 +66,17 @@ def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     values = dial.values_named(hits, result)
-    xs, ys = ([result[dial.name(name, value)] for value in values] for name in (diversity, hits))
+    xs, ys = _curve(result, diversity, hits)
     axes.plot(xs, ys, "o-", color=_LINE, label=f"{model_name}, one training, by popularity", zorder=3)
+    curves = {name: _curve(metrics, diversity, hits) for name, metrics in others.items()
+              if dial.values_named(hits, metrics)}
+    for name, (other_xs, other_ys) in curves.items():
+        axes.plot(other_xs, other_ys, "o--", color=_OTHER, markersize=4, label=name, zorder=1)
     for value, x, y in zip(values, xs, ys):
         chosen = result.get("popularity") == value
         axes.annotate(f"{value:g}" + (" (chosen)" if chosen else ""), (x, y), (6, 6), textcoords="offset points",
                       fontsize=9, color=_CHOSEN if chosen else _LINE, weight="bold" if chosen else "normal")
-    points = _points(result, diversity, hits, others)
+    points = _points(result, diversity, hits, {name: other for name, other in others.items() if name not in curves})
     for name, (x, y) in points.items():
         axes.plot(x, y, "s", color=_POINT, zorder=2)
     _name_points(axes, points, max(xs), max([*ys, *(y for _, y in points.values())]))
@@ -114,6 +119,15 @@ def read_points(path: str) -> dict:
                 isinstance(value, (int, float)) and math.isfinite(value) for value in metrics.values()):
             raise UserError(f"--curve_points={path}: {name or 'it'} is no object of numbers: {form}")
     return others
+
+
+def _curve(metrics, diversity, hits):
+    """(diversities, hit rates) by rising popularity; `UserError` where one of the pair is not there."""
+    names = [tuple(dial.name(name, value) for name in (diversity, hits)) for value in dial.values_named(hits, metrics)]
+    missing = sorted({name for pair in names for name in pair} - set(metrics))
+    if missing:
+        raise UserError(f"--curve_points: a curve needs {diversity} at every popularity, {missing[0]} is missing")
+    return [[metrics[name] for name in column] for column in zip(*names)]
 
 
 def _points(result, diversity, hits, others):

@@ -27,7 +27,8 @@ class DialConfig(Section):
         "the one with the largest aggregate diversity is chosen.", lower=0.0, upper=1.0)
     curve_points: str = setting("",
         "JSON file of other systems for the picture of evaluate, {name: {metric: value}} with the metrics of its axes, "
-        "such as hr@10/full and aggregate_diversity@10/full.", path=True)
+        "such as hr@10/full and aggregate_diversity@10/full; with /popularity=α behind the metrics it is a curve, so "
+        "another run's metrics.json may stand there.", path=True)
 
     def __post_init__(self):
         super().__post_init__()
