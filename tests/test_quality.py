@@ -32,6 +32,7 @@ def test_our_curves_rise_with_the_seconds(config, monkeypatch, name):
     found = quality.our_curve(config, name)
     seconds, rates, _ = zip(*found["points"])
     assert len(seconds) == quality.POINTS and list(seconds) == sorted(seconds) and found["positions_per_s"] > 0
+    assert 0 < found["tower_ms_one_user"] < 1000
     assert rates[-1] > max(rates[0], 12 / small_run.ITEMS)  # by chance 10 of 30 items
 
 

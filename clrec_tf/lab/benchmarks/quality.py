@@ -37,9 +37,9 @@ RECIPES = {
     "sasrec": dict(user_encoder="sasrec", transformer_layer="gated", target_mode="all", max_history=200, batch_size=2048,
                    learning_rate=4e-3, warmup_steps=100, schedule="cosine", epochs=12),
     "attention": dict(user_encoder="multi_att", target_mode="sliding", max_history=50, batch_size=256,
-                      learning_rate=2e-3, schedule="cosine", epochs=5),
+                      learning_rate=2e-3, schedule="cosine", epochs=3),
 }
-TFRS_EPOCHS = 5
+TFRS_EPOCHS = 3
 RECTOOLS = dict(epochs=12, every=2, heads=1, dim=64, history=50)  # as its tutorials, narrower
 
 
@@ -49,7 +49,8 @@ def run(config: Config) -> dict:
     Returns:
       `ratios`: with RecTools, `seconds_to_rectools_quality`, the seconds in which our Transformer comes to RecTools'
       best HR@10 over those in which RecTools does (left out if ours never does), and
-      `sasrec_vs_rectools_positions_per_s`. `curves`: by system, its positions/s and [seconds, HR@10, NDCG@10] points.
+      `sasrec_vs_rectools_positions_per_s`. `curves`: by system, its positions/s and [seconds, HR@10, NDCG@10] points;
+      of ours `tower_ms_one_user` too, the query tower's median for one user of --max_history clicks.
     """
     data_dir = require(config.paths.data_dir, "data_dir", "the comparison trains on a data set made by clrec_tf.prepare")
     curves = {name: in_child(our_curve, config, name) for name in RECIPES}
@@ -91,7 +92,24 @@ def our_curve(config: Config, name: str) -> dict:
             seconds += time.monotonic() - begin
             metrics = validator.metrics()
             points.append(_point(name, seconds, *(metrics[f"{kind}@10/full/popularity=1"] for kind in ("hr", "ndcg"))))
-    return dict(positions_per_s=round(positions / seconds), points=points)
+    return dict(positions_per_s=round(positions / seconds), points=points,
+                tower_ms_one_user=tower_ms(run_.model, settings.model.max_history))
+
+
+def tower_ms(model, length: int, calls: int = 300) -> float:
+    """Median milliseconds of the query tower for one user with `length` clicks, whose vectors are looked up."""
+    table = tf.random.stateless_normal([1000, model.history_width], [0, 0])
+
+    @tf.function(input_signature=[tf.TensorSpec([1, length], tf.int64)])
+    def tower(places):
+        return model.user_vectors(tf.gather(table, places), tf.ones_like(places, tf.bool))
+
+    places, seconds = tf.range(length, dtype=tf.int64)[None] % 1000, []
+    for _ in range(calls + 1):
+        begin = time.perf_counter()
+        tower(places).numpy()
+        seconds.append(time.perf_counter() - begin)
+    return round(1e3 * float(np.median(seconds[1:])), 3)
 
 
 def _point(name, seconds, hit_rate, ndcg):
