@@ -45,7 +45,7 @@ def test_a_window_trains_the_vectors_that_are_served(served):
     times = exported.NOW - np.array([500_000, 30_000, 29_000, 900, 0])  # of the clicks, and of the last target
     rows = world.catalogue.item_rows[items - 1][:, :world.model.item_encoder.item_width]
     batch = dict(history=rows[None], length=[4], row=[0, 1, 2, 3], target=rows[[1, 2, 3, 0]],
-                 time_gap=(times[-1] - times[None, :-1]), seed=[1, 2])
+                 time_gap=np.diff(times)[None], seed=[1, 2])
     trained = world.model.encode({name: tf.constant(part, tf.int64) for name, part in batch.items()}).users.numpy()
     for t in range(4):
         found = served_vector(kind, bundle, items[:t + 1], times[:t + 1], times[t + 1])

@@ -117,7 +117,7 @@ def test_an_epoch_hands_out_every_click_after_the_first_once(data_dir):
                 assert history == rows[user][first:last] and targets == rows[user][first + 1:last + 1]
                 assert weights == records[user]["weight"] * len(targets)
                 times = records[user]["timestamp"]
-                assert gaps == [times[last] - time for time in times[first:last]]
+                assert gaps == [times[click + 1] - times[click] for click in range(first, last)]
                 assert dwell == [seconds if seconds >= 0 else -1 for seconds in records[user]["dwell"][first:last]]
                 found.update((user, click) for click in range(first + 1, last + 1))
                 begins.add((user, first))
@@ -128,7 +128,7 @@ def test_an_epoch_hands_out_every_click_after_the_first_once(data_dir):
 
 
 def test_weights_and_unknown_times_go_with_their_windows(tmp_path):
-    """Gaps are to the window's last target; a time ≤ 0 is unknown, a later time than the target's counts as 0."""
+    """Gaps are to the next click; a time ≤ 0 is unknown, an earlier one of the next click counts as 0."""
     data = one_shard(tmp_path, dict(item_id=[1, 2, 3], timestamp=[10, 15, 22], weight=[0.0]),
                      dict(item_id=[4, 5, 6, 7], timestamp=[0, 70, 50, 60], weight=[2.5]),
                      dict(item_id=[8, 9], timestamp=[30, 0]), dict(item_id=[10]))
@@ -137,7 +137,7 @@ def test_weights_and_unknown_times_go_with_their_windows(tmp_path):
     found = {user: rest for user, *rest in windows_of(read[0])}
     assert {user: (weights, [row[0] for row in history], [row[0] for row in targets], gaps)
             for user, (weights, history, targets, gaps) in found.items()} == {
-                0: ([0, 0], [1, 2], [2, 3], [12, 7]), 1: ([2.5] * 3, [4, 5, 6], [5, 6, 7], [-1, 0, 10]),
+                0: ([0, 0], [1, 2], [2, 3], [5, 7]), 1: ([2.5] * 3, [4, 5, 6], [5, 6, 7], [-1, 0, 10]),
                 2: ([1], [8], [9], [-1])}
 
 

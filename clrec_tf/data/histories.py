@@ -41,7 +41,7 @@ def time_gaps(requests, clicks, mask, ops=np):
     """Δ = t_request − t_click in seconds, not below 0.
 
     Args:
-      requests: [B,1] int64, seconds; ≤ 0 where unknown.
+      requests: [B,1] int64, seconds, or [B,T], for each click another; ≤ 0 where unknown.
       clicks: [B,T] int64, likewise.
       mask: [B,T] bool, True where there is a click.
       ops: see above.

@@ -83,8 +83,8 @@ def windows_batch(pool, windows, batch_index) -> dict:
         "user_id": of_targets("user_id"), "weight": of_targets("weight")}
     if "timestamp" in pool:
         times = pool["timestamp"]
-        request = tf.gather(times, targets + counts - 1)[:, None]
-        batch["time_gap"] = histories.time_gaps(request, tf.gather(times, clicks), mask, tf)
+        following = tf.gather(times, tf.where(mask, clicks + 1, 0))
+        batch["time_gap"] = histories.time_gaps(following, tf.gather(times, clicks), mask, tf)
     if "dwell" in pool:
         batch["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
     return batch

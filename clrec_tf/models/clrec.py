@@ -87,11 +87,11 @@ class CLRec(TwoTower):
 
         `training` and `seed` are of a training step, see `Clicks`.
         """
+        if gaps is not None and self.user_encoder.gaps_to_next:
+            gaps = gaps_to_next(gaps, mask)
         return self.score_vectors(self.user_encoder(self._clicks(items, mask, gaps, dwell, seed), training=training))
 
     def _clicks(self, items, mask, gaps, dwell, seed):
-        if gaps is not None and self.user_encoder.gaps_to_next:
-            gaps = gaps_to_next(gaps, mask)
         # Only what the encoder declares, so that it is trained, evaluated and served on the same.
         reads = self.user_encoder.reads
         return Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps if "times" in reads else None,

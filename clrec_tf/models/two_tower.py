@@ -13,8 +13,8 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
     seed     [2]     int64  of the step's random numbers (dropout); absent outside of training
 
 Batches of --target_mode=all (see ``data/windows``) have w histories of at most L clicks, and N targets in them: history
-[w,L,C], length [w], time_gap (before the window's last target) and dwell [w,L], but target [N,C], user_id and weight
-[N], and one thing more::
+[w,L,C], length [w], time_gap (from each click to its target, the click after it) and dwell [w,L], but target [N,C],
+user_id and weight [N], and one thing more::
 
     row      [N]     int64  the position among w·L, row by row, that each target follows
 """
