@@ -74,8 +74,10 @@ def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model
         axes.plot(other_xs, other_ys, "o--", color=_OTHER, markersize=4, label=name, zorder=1)
     for value, x, y in zip(values, xs, ys):
         chosen = result.get("popularity") == value
-        axes.annotate(f"{value:g}" + (" (chosen)" if chosen else ""), (x, y), (6, 6), textcoords="offset points",
-                      fontsize=9, color=_CHOSEN if chosen else _LINE, weight="bold" if chosen else "normal")
+        # The chosen one's below, or it would cover its neighbour's.
+        axes.annotate(f"{value:g}" + (" (chosen)" if chosen else ""), (x, y), (0, -16) if chosen else (6, 6),
+                      textcoords="offset points", ha="center" if chosen else "left", fontsize=9,
+                      color=_CHOSEN if chosen else _LINE, weight="bold" if chosen else "normal")
     points = _points(result, diversity, hits, {name: other for name, other in others.items() if name not in curves})
     for name, (x, y) in points.items():
         axes.plot(x, y, "s", color=_POINT, zorder=2)
@@ -86,7 +88,7 @@ def save_curve(workdir: str, result: dict, ks: Sequence[str], length: int, model
     axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower left")
+    axes.legend(frameon=False, loc="upper left")
     axes.set_title(f"The dial: recall against diversity ({result['split']}, {result['users']:,} users)")
     return save_png(figure, os.path.join(workdir, CURVE_FILE))
 
