@@ -172,6 +172,8 @@ def _parse(argv, uses, usage):
         return flags.FLAGS([*argv[:1], *_without_marks(flags.FLAGS.read_flags_from_files(argv[1:]))])
     except flags.Error as error:
         message = str(error).removeprefix("ERROR:: ")  # absl's own mark, of flag files
+        if message.startswith("Unable to open flagfile"):
+            message += " (flagfiles, also those that a flagfile names, are looked for from the current folder)"
         print(f"error: {message}\nRun with --help for this command's flags.", file=sys.stderr)
         sys.exit(UserError.exit_code)
 

@@ -56,7 +56,7 @@ def test_help_begins_with_what_the_command_is_about():
 
 @pytest.mark.parametrize("arguments, message", [
     (["--bogus=1"], "Unknown command line flag 'bogus'"),
-    (["--queue=other"], "--queue=other: value should be one of <auto|in_batch|raw|cached>"),
+    (["--queue=other"], "--queue=other: value should be one of <auto|in_batch|raw|cached|all_clicks>"),
     (["--batch_size=0"], "--batch_size=0: must be ≥ 1"),
     (["--batch_size=x"], "--batch_size=x"),
     (["--temperature=nan"], "--temperature=nan: must be ≥ 1e-06"),
@@ -74,6 +74,7 @@ def test_help_begins_with_what_the_command_is_about():
       "--candidate_sets=pop10"], "--candidate_sets=pop10: choose from full, pop100, uniform100"),
     (["--stages=prepare,train", "--data_dir=nowhere", "--workdir=elsewhere", "--validation_metric=hr@0/full"],
      "--validation_metric=hr@0/full: must be hr@K"),
+    (["--data_dir=nowhere", "--workdir=elsewhere", "--adam_beta2=1"], "--adam_beta2=1.0: must be below 1"),
     (["--stages=generate,prepare", "--data_dir=README.md/data"], "--data_dir=README.md/data cannot be made"),
     (["--flagfile=nowhere.flags"], "error: Unable to open flagfile: "),
 ])
@@ -82,6 +83,14 @@ def test_wrong_flags_name_flag_value_and_remedy(arguments, message):
     assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
     assert result.stdout == ""
     assert not any((ROOT / name).exists() for name in ("nowhere", "elsewhere", "nowhere-log"))
+
+
+def test_a_flagfile_named_by_another_is_looked_for_from_here(tmp_path):
+    outer = tmp_path / "outer.flags"
+    outer.write_text("--flagfile=inner.flags\n")
+    (tmp_path / "inner.flags").write_text("--epochs=3\n")
+    result = command("train", f"--flagfile={outer}")
+    assert result.returncode == 2 and "'inner.flags' (flagfiles, also those that a flagfile names, are" in result.stderr
 
 
 def test_a_flag_after_the_flagfile_overrides_it_and_unused_flags_are_named(tmp_path):

@@ -108,7 +108,8 @@ def test_validation_at_a_popularity_is_that_of_the_curve(data_dir, tmp_path):
 
 @pytest.mark.parametrize("metric,value", [
     ("hr@10/full", 0.0), ("hr@10/full/popularity=1", 1.0), ("mrr/pop100/popularity=-0.25", -0.25),
-    ("hr@10/full/popularity=", None), ("hr@10/full/popularity=x", None), ("hr@10/full/popularity=nan", None)])
+    ("hr@10/full/popularity=", None), ("hr@10/full/popularity=x", None), ("hr@10/full/popularity=nan", None),
+    ("hr@10/full/popularity=5.5", None)])
 def test_metrics_name_their_popularity(metric, value):
     assert ranking_name(metric)[1] == value
     with contextlib.nullcontext() if value is not None else pytest.raises(UserError, match="must be hr@K.*popularity"):

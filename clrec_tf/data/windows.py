@@ -58,7 +58,7 @@ def pool_windows(pool, numbers, plan: EpochPlan) -> dict:
     # The i-th of `parts` equal shares of all targets that a window begins in.
     share = lambda counts, parts: tf.cumsum(counts, exclusive=True) * parts // tf.maximum(total, 1)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(counts)), seed)
-    # Whole batches are sorted together, or one of them would hold the longest windows of some and the shortest of others.
+    # Whole batches are sorted together, or one would hold the longest windows of some and the shortest of others.
     groups = tf.maximum(batches // SORTED_TOGETHER, 1)
     together = share(tf.gather(counts, order), batches) * groups // tf.maximum(batches, 1)
     order = tf.gather(order, tf.argsort(together * (plan.max_history + 1) + tf.gather(counts, order), stable=True))

@@ -19,8 +19,8 @@ from clrec_tf.settings.setting import setting
 class TransformerSettings(Section):
     """--user_encoder=sasrec"""
     transformer_layer: str = setting("gated",
-        "sasrec: as SASRec has it. pre_norm: normalized clicks are queries, keys and values. gated: the same, and what a "
-        "block adds is gated by what it reads (eSASRec); finds most.", choices=tuple(BLOCKS))
+        "sasrec: as SASRec has it, which normalizes queries alone. pre_norm: normalized clicks are queries, keys and "
+        "values. gated: the same, and what a block adds is gated by what it reads (eSASRec); finds most.", choices=tuple(BLOCKS))
     transformer_blocks: int = setting(2, "Blocks of the Transformer.", lower=1)
     transformer_heads: int = setting(1, "Heads of each block; they divide --embedding_dim.", lower=1)
     feed_forward_width: int = setting(0, "Hidden width of the blocks' feed-forward part (0: d).", lower=0)

@@ -9,8 +9,8 @@ import tensorflow as tf
 from clrec_tf.errors import UserError
 from clrec_tf.losses import contrastive
 from clrec_tf.losses.multi_vector import mean_log_denominator
+from clrec_tf.objectives.base import MAX_FULL_SOFTMAX
 from clrec_tf.objectives.base import Objective
-from clrec_tf.objectives.full_softmax import MAX_FULL_SOFTMAX
 from clrec_tf.objectives.resources import Constants
 from clrec_tf.objectives.resources import in_memory
 

@@ -21,6 +21,8 @@ from clrec_tf.losses.contrastive import weighted_mean
 from clrec_tf.models.two_tower import TwoTower
 from clrec_tf.objectives.resources import in_memory
 
+MAX_FULL_SOFTMAX = 20_000  # items; more are not scored whole in every step
+
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveInputs:

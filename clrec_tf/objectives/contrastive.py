@@ -25,7 +25,9 @@ class ContrastiveSettings(QueueSettings):
     """--loss=contrastive"""
     enqueue_per_step: int = setting(256,
         "--target_mode=all: targets that enter the queue in a step, drawn from the step's.", lower=1)
-    mask_same_user: bool = setting(False, "Leave a user's other clicks out of its own denominator.")
+    mask_same_user: bool = setting(False,
+        "Leave a user's other clicks out of its own denominator. --target_mode=all always does so, but for "
+        "--queue=all_clicks and impressions.")
     debias_beta: float = setting(1.0,
         "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
         "softmax, p(y|x); between, p(y|x)/p(y)^β. With --negatives=impressions, of the impressions' popularity.",
@@ -45,12 +47,12 @@ class ContrastiveSettings(QueueSettings):
 
     def _check_capacity(self, size, train):
         """`UserError` where a step brings more than the queue holds."""
-        entering = dict(enqueue_per_step=self.enqueue_per_step) if train.target_mode == "all" else dict(
-            batch_size=train.batch_size)
-        (flag, count), = entering.items()
+        flag, count, what = "batch_size", train.batch_size, "a batch enters"
+        if train.target_mode == "all":
+            flag, count, what = "enqueue_per_step", self.enqueue_per_step, "what a step adds enters"
         if self.queue not in ("in_batch", "all_clicks") and size < count:
-            raise UserError(f"--queue_size={size} is smaller than --{flag}={count}: a batch enters the queue whole, so "
-                            f"raise --queue_size or lower --{flag}")
+            raise UserError(f"--queue_size={size} is smaller than --{flag}={count}: {what} the queue whole, so raise "
+                            f"--queue_size or lower --{flag}")
 
 
 @LOSSES.register("contrastive")

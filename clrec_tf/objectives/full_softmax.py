@@ -2,10 +2,9 @@
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
 from clrec_tf.losses import contrastive
+from clrec_tf.objectives.base import MAX_FULL_SOFTMAX
 from clrec_tf.objectives.compared import Compared
 from clrec_tf.settings.registry import LOSSES
-
-MAX_FULL_SOFTMAX = 20_000  # items; more are scored by sampled softmax
 
 
 @LOSSES.register("full_softmax")

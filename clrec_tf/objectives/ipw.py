@@ -5,9 +5,9 @@ import numpy as np
 
 from clrec_tf.losses import closed_forms
 from clrec_tf.losses import ipw
+from clrec_tf.objectives.base import MAX_FULL_SOFTMAX
 from clrec_tf.objectives.base import RowObjective
 from clrec_tf.objectives.full_softmax import FullSoftmax
-from clrec_tf.objectives.full_softmax import MAX_FULL_SOFTMAX
 from clrec_tf.objectives import propensity_fit
 from clrec_tf.objectives.resources import Constants
 from clrec_tf.objectives.resources import in_memory

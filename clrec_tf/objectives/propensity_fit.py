@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from clrec_tf.errors import UserError
 from clrec_tf.losses import ipw
-from clrec_tf.objectives.full_softmax import MAX_FULL_SOFTMAX
+from clrec_tf.objectives.base import MAX_FULL_SOFTMAX
 from clrec_tf.objectives import propensity_models as models
 
 REPORTED_BATCHES = 200

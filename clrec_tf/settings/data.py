@@ -134,5 +134,5 @@ class PrepareConfig(Section):
         if self.from_time and self.from_time == self.to_time:
             raise UserError(f"--from={self.from_time} equals --to: no click remains")
         if self.vocabulary == "all" and self.min_item_count > 1:
-            raise UserError(f"--vocabulary=all with --min_item_count={self.min_item_count}: all items have an id, however "
-                            "rare; leave one of them out")
+            raise UserError(f"--vocabulary=all with --min_item_count={self.min_item_count}: all items have an id, "
+                            "however rare; leave one of them out")

@@ -13,14 +13,15 @@ class BenchmarkConfig(Section):
         "losses (CLRec beside sampled softmax), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
         "needs --data_dir), quality (validation HR@10 by seconds of training: our towers, TensorFlow Recommenders and "
-        "RecTools; needs --data_dir; 20 minutes on ML-1M), memory (peak of training; takes 9 GB), prepare (time for --events clicks), cluster (bytes "
+        "RecTools; needs --data_dir; 20 minutes on ML-1M), memory (peak of training; takes 9 GB), prepare (time for "
+        "--events clicks), cluster (bytes "
         "per sample and calls per second of a cluster of processes on this machine; Linux), multi_queue (Multi-CLRec's "
         "loss beside bare matrix products, its steps beside CLRec's), retrieval (nearest items among a tenth of "
         "--benchmark_items and all: exact, ScaNN at --target_recall, updated, faiss if installed), serve (the "
         "retrieval service under load; its bundles stay in --workdir, if given).")
     json: str = setting("", "File for the figures as JSON, besides printing them.", path=True)
-    rectools_python: str = setting("", "Interpreter that has RecTools, with PyTorch (suite quality; without, RecTools is "
-                                       "left out).", path=True)
+    rectools_python: str = setting("", "Interpreter that has RecTools, with PyTorch (suite quality; without, RecTools "
+                                       "is left out).", path=True)
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, "

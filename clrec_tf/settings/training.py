@@ -13,9 +13,9 @@ class LossConfig(Section):
     """The loss that the towers are trained with."""
     loss: str = setting("contrastive", LOSSES.help, choices=LOSSES.names)
     queue_size: int = setting(2560,
-        "Candidates that a row is compared with: entries Q of the queue, at least the batch size, or negatives L of "
-        "the other losses. multi_clrec: half from the main queue, half from the queue of the target's intent, so each "
-        "of the 1+H queues holds Q/2.", lower=1)
+        "Candidates that a row is compared with: entries Q of the queue, at least what enters in a step (--batch_size; "
+        "with --target_mode=all --enqueue_per_step), or negatives L of the other losses. multi_clrec: half from the "
+        "main queue, half from the queue of the target's intent, so each of the 1+H queues holds Q/2.", lower=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TrainConfig(Section):
     shuffle_shards: int = setting(8, "Shards whose examples are shuffled together.", lower=1)
     optimizer: str = setting("lazy_adam", "Sparse optimizer: only rows in use are updated.",
                              choices=("lazy_adam", "adagrad"))
-    adam_beta2: float = setting(0.999, "Decay of lazy_adam's mean of squared gradients.", lower=0.0, upper=1.0)
+    adam_beta2: float = setting(0.999, "Decay of lazy_adam's mean of squared gradients, in [0, 1).", lower=0.0)
     learning_rate: float = setting(1e-3, "Peak learning rate.", lower=0.0)
     warmup_steps: int = setting(0, "Steps of linear warm-up.", lower=0)
     schedule: str = setting("constant", "Learning rate after warm-up.", choices=("constant", "cosine"))
@@ -48,8 +48,8 @@ class TrainConfig(Section):
         lower=0.0, upper=1.0)
     validate_every: float = setting(1.0, "Epochs between validations (0: none).", lower=0.0)
     validation_metric: str = setting("hr@10/full",
-        "Metric (higher is better) that selects the best checkpoint; at another popularity than 0 it ends in "
-        "/popularity=1 or the like.")
+        "Metric (higher is better) that selects the best checkpoint, such as ndcg@10/full; at another popularity than 0 "
+        "it ends in /popularity=1 or the like.")
     validation_users: int = setting(10_000, "Users of a validation, at most.", lower=1)
     early_stopping_patience: int = setting(0, "Validations without a better metric before training stops (0: never).",
                                            lower=0)
@@ -68,6 +68,12 @@ class TrainConfig(Section):
     threads: int = setting(0, "Threads within one operation of TensorFlow (0: as many as cores).", lower=0)
     parallel_ops: int = setting(0, "Operations of TensorFlow that may run at once (0: as many as cores).", lower=0)
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.adam_beta2 >= 1.0:
+            raise UserError(f"--adam_beta2={self.adam_beta2}: must be below 1, or no step changes anything; usual are "
+                            "0.98 to 0.999")
+
     def check(self, config):
         """`UserError` where --target_mode=all meets an encoder, or positions, that differ with every target."""
         if self.target_mode != "all":
@@ -75,10 +81,11 @@ class TrainConfig(Section):
         encoder = config.encoder_class
         if not encoder.every_position:
             able = dict.fromkeys(name for (name, _), cls in ENCODERS.classes().items() if cls.every_position)
-            given = f"--user_encoder={encoder.registered_name}" if config.model.model == "clrec" else (
-                f"--model={config.model.model}")
-            raise UserError(f"--target_mode=all needs a user vector at every position, which {given} does not give: use "
-                            f"--user_encoder={' or '.join(able)}, or --target_mode=sliding")
+            given, remedy = f"--user_encoder={encoder.registered_name}", ""
+            if config.model.model != "clrec":
+                given, remedy = f"--model={config.model.model}", "--model=clrec with "
+            raise UserError(f"--target_mode=all needs a user vector at every position, which {given} does not give: "
+                            f"use {remedy}--user_encoder={' or '.join(able)}, or --target_mode=sliding")
         if config.model.position == "forward":
             raise UserError("--target_mode=all with --position=forward: a click's position would be another for each "
                             "target after it; use backward or none")

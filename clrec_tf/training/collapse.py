@@ -72,12 +72,14 @@ class CollapseWatch:
         if abs(loss - chance) < SAME and (ends or not self._said):  # NaN, where chance is not known, compares false
             self._said = True
             logging.warning(
-                "at step %d the loss, %.4f, is that of equal scores for all candidates (the log of their number): the "
-                "model tells no items apart. If that stays so, %s", progress.step, loss, REMEDY)
+                "at step %d the loss, %.4f, is that of equal scores for all candidates (the log of their number; of "
+                "all clicks the mean of −log p̂): the model tells no items apart. If that stays so, %s", progress.step,
+                loss, REMEDY)
         elif ends and loss >= chance:
             logging.warning(
-                "the loss ends at %.4f, above the %.4f of equal scores for all candidates (the log of their number): "
-                "too little was learned, or nothing. Train longer (--epochs), or %s", loss, chance, REMEDY)
+                "the loss ends at %.4f, above the %.4f of equal scores for all candidates (the log of their number; of "
+                "all clicks the mean of −log p̂): too little was learned, or nothing. Train longer (--epochs), or %s", loss,
+                chance, REMEDY)
 
 
 def check_variables(model: tf.keras.Model) -> None:

@@ -156,9 +156,9 @@ def check_every_position(config: Config, model) -> None:
     if config.train.target_mode != "all":
         return
     if config.train.batch_size < FEW_WINDOWS * config.model.max_history:
-        logging.warning("--batch_size=%d targets are few windows of --max_history=%d, whose users are left out of their "
-                        "own negatives: give %d or more", config.train.batch_size, config.model.max_history,
-                        FEW_WINDOWS * config.model.max_history)
+        logging.warning("--batch_size=%d targets are few windows of --max_history=%d, if users have that many clicks: "
+                        "what a step learns and what it adds to a queue is then of few users; give %d or more",
+                        config.train.batch_size, config.model.max_history, FEW_WINDOWS * config.model.max_history)
     if model.uses_time and not model.user_encoder.gaps_to_next:
         raise UserError(f"--target_mode=all with --user_encoder={config.encoder_class.registered_name}: a click's time "
                         "before the request is another for each target after it; set --time_embedding=none, or use "

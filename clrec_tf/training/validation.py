@@ -18,6 +18,7 @@ from clrec_tf.evaluation.popularity import counted
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
+from clrec_tf.settings.dial import MOST
 
 AUC = "auc"
 _AUC_METRIC = re.compile(r"auc/(?:coin_flip|paired)(?:_rebiased)?")
@@ -58,7 +59,6 @@ class Validator:
                             "users fell the same way: use auc/paired, or validate more users")
         return metrics
 
-
     def _rankings(self, users, items):
         """{name: value} of rankings, at the popularity that --validation_metric names, if any."""
         ranking, popularity = ranking_name(self._metric)
@@ -76,19 +76,19 @@ def metric_parts(name: str) -> tuple[str, str]:
     parts = ranking_metric(ranking)
     if popularity is None or (parts is None and not _AUC_METRIC.fullmatch(name)):
         raise UserError(f"--validation_metric={name}: must be hr@K, ndcg@K or mrr, then /full, /pop100 or /uniform100, "
-                        "or recall@K/full, such as hr@10/full, and if wanted /popularity=α; or auc/paired, "
-                        "auc/coin_flip, or these with _rebiased")
+                        f"or recall@K/full, such as hr@10/full, and if wanted /popularity=α, a number from -{MOST} "
+                        f"to {MOST}; or auc/paired, auc/coin_flip, or these with _rebiased")
     return parts or ("10", AUC)
 
 
 def ranking_name(metric: str) -> tuple[str, Optional[float]]:
-    """A metric without its popularity, and that: 0 where it has none, None where it is no number."""
+    """A metric without its popularity, and that: 0 where it has none, None where it is no number of the dial."""
     ranking, _, text = metric.partition("/popularity=")
     try:
         popularity = float(text or "0") if text or ranking == metric else math.nan
     except ValueError:
         popularity = math.nan
-    return ranking, popularity if math.isfinite(popularity) else None
+    return ranking, popularity if abs(popularity) <= MOST else None
 
 
 def validation_steps(epoch_ends: list[int], every: float) -> list[int]:

@@ -26,7 +26,7 @@ from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.lab.benchmarks import rectools_sasrec
 from clrec_tf.lab.benchmarks import tfrs
 from clrec_tf.lab.children import in_child
-from clrec_tf.objectives.full_softmax import MAX_FULL_SOFTMAX
+from clrec_tf.objectives.base import MAX_FULL_SOFTMAX
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.validation import Validator

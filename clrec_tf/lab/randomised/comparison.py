@@ -12,7 +12,7 @@ from clrec_tf.lab.randomised import rating_training
 from clrec_tf.lab.randomised.ratings import RatingData
 from clrec_tf.lab.randomised.ratings import read_ratings
 from clrec_tf.lab.randomised import user_metrics
-from clrec_tf.objectives.full_softmax import MAX_FULL_SOFTMAX
+from clrec_tf.objectives.base import MAX_FULL_SOFTMAX
 from clrec_tf.system.versions import versions
 
 METRICS = (*user_metrics.PER_USER, user_metrics.POOLED)
