@@ -27,13 +27,36 @@ def number(text) -> float:
     return float(text.replace(",", "").split(" ")[0])
 
 
-@pytest.mark.parametrize("popularity, begin", [("0", "CLRec, popularity 0"), (".5", "the same model, popularity .5"),
-                                               ("1", "the same model, popularity 1")])
-def test_the_first_table_rounds_the_curve(popularity, begin):
+def section(title) -> str:
+    """docs/results.md from a heading to the next one of its level."""
+    return RESULTS.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("popularity, begin", [
+    ("0 ", "CLRec, Transformer, popularity 0"), (".5", "the same model, popularity .5"),
+    ("1.25", "the same model, popularity 1.25")])
+def test_the_first_table_rounds_the_curve_of_the_transformer(popularity, begin):
     _, hits, gains, distinct = row(README, begin)
-    curve = row(RESULTS, f"{popularity}** " if popularity in "01" else f"{popularity} ")
+    curve = row(section("MovieLens-1M with a Transformer"), popularity)
     assert [number(cell) for cell in curve[1:3]] == pytest.approx([number(hits), number(gains)], abs=5.01e-4)
-    assert curve[4] == distinct
+    assert curve[3] == distinct
+
+
+@pytest.mark.parametrize("place, popularity", [(0, "0** "), (1, "1** ")])
+def test_the_first_table_rounds_the_curve_of_attention(place, popularity):
+    cells = [cell.split(" / ")[place] for cell in row(README, "CLRec, attention, popularity")[1:]]
+    curve = row(section("MovieLens-1M"), popularity)
+    assert [number(cell) for cell in curve[1:3]] == pytest.approx([number(cell) for cell in cells[:2]], abs=5.01e-4)
+    assert curve[4] == cells[2]
+
+
+def test_the_transformers_record_is_that_of_the_page():
+    header = (ROOT / "configs" / "ml1m_sasrec.flags").read_text(encoding="utf-8")
+    page = section("MovieLens-1M with a Transformer")
+    for metric, place in (("hr@10/full", 1), ("ndcg@10/full", 2), ("aggregate_diversity@10/full", 3)):
+        found = re.search(rf"{metric} ([\d.,]+) ([\d.,]+) ([\d.,]+)", header).groups()
+        for value, popularity in zip(found, ("1.25", "1 ", "0 ")):
+            assert number(value) == number(row(page, popularity)[place]), (metric, popularity)
 
 
 @pytest.mark.parametrize("begin", ["RecTools SASRec", "most popular"])
