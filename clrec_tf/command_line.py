@@ -94,9 +94,11 @@ def _reads(uses, key, field) -> bool:
 def _only_ours(record) -> bool:
     """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown.
 
-    But not that the function which saves is new each time, which it is by TensorFlow's own doing.
+    But not that the function which saves is new each time, which it is by TensorFlow's own doing, nor that the towers
+    are traced again for another stage.
     """
-    if "MultiDeviceSaver" in record.getMessage():
+    message = record.getMessage()
+    if "MultiDeviceSaver" in message or "triggered tf.function retracing" in message:
         return False
     return record.levelno > std_logging.INFO or record.pathname.startswith(os.path.dirname(__file__) + os.sep)
 

@@ -241,4 +241,7 @@ def test_what_is_refused(monkeypatch):
         Config.of(queue="all_clicks", model="multi_clrec")
     with pytest.raises(UserError, match="--mask_same_user and --queue=all_clicks: .*give one of them"):
         Config.of(queue="all_clicks", mask_same_user=True)
+    for setting, flag in ((dict(prefill_queue=True), "prefill_queue"), (dict(balanced_gradient=False), "nobalanced_")):
+        with pytest.raises(UserError, match=f"--{flag}.* and --queue=all_clicks: nothing is kept.*leave --{flag}.* out"):
+            Config.of(queue="all_clicks", **setting)
     Config.of(queue="all_clicks", queue_size=3, batch_size=4)  # its size is that of the data

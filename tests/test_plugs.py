@@ -17,6 +17,7 @@ from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
 from clrec_tf.encoders.base import NoSettings
 from clrec_tf.encoders.base import Sizes
+from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.mean import MeanUserEncoder
 from clrec_tf.errors import UserError
 from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
@@ -367,3 +368,11 @@ def test_queues_add_what_the_model_adds(kind):
     added = model.auxiliary_losses(model.encode(batch), batch)
     assert np.std(added) > 0.1
     np.testing.assert_allclose(rows["all"] - rows["none"], added, rtol=1e-4)
+
+
+def test_every_position_needs_positions():
+    class Without(UserEncoder):
+        every_position = True
+
+    with pytest.raises(ValueError, match="has every_position but no positions"):
+        Without(NoSettings(), Sizes(dim=4))

@@ -199,7 +199,17 @@ def test_prefilled_equals_earlier_batches_of_the_same_model(kind):
     last = windows([[3, 4, 5]], [2], None, 3)
     for found, expected in zip(step(filled, last), step(stepped, last)):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    assert math.isnan(float(filled.open().chance_loss(last)))  # rows differ in their candidates
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chance_is_the_loss_of_equal_scores(kind):
+    model = tiny_model()
+    model.item_encoder.ids.table.assign(tf.ones_like(model.item_encoder.ids.table))
+    opened = make_variant(kind, model, 6, 3 if kind != "in_batch" else None).open()
+    for step_, (users, weights) in enumerate((((1, 2), [1, 0]), ((3, 1), [2, .5]), ((1, 1), [1, 1]), ((2, 4), [1, 3]))):
+        batch = windows([[1, 7, 8, 9], [4, 5]], users, weights, step_)
+        loss = float(opened.loss(batch))
+        assert float(opened.chance_loss(batch)) == pytest.approx(loss, abs=1e-5) and math.isfinite(loss)
 
 
 def test_a_queue_smaller_than_what_enters_is_refused():

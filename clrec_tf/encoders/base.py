@@ -98,6 +98,8 @@ class UserEncoder(tf.keras.layers.Layer):
         declared = type(self).reads
         if not isinstance(declared, property) and set(declared) - READABLE:
             raise ValueError(f"{type(self)} reads {sorted(declared)}: choose from {sorted(READABLE)}")
+        if self.every_position and type(self).positions is UserEncoder.positions:
+            raise ValueError(f"{type(self)} has every_position but no positions(): define it, or leave every_position out")
 
     @classmethod
     def vectors_of(cls, settings) -> int:

@@ -41,9 +41,17 @@ class ContrastiveSettings(QueueSettings):
         if self.negatives == "impressions" and self.mask_same_user:
             raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user "
                             "to leave out; give one of them")
-        if self.queue == "all_clicks" and self.mask_same_user:
+        if self.queue == "all_clicks":
+            self._check_all_clicks()
+
+    def _check_all_clicks(self):
+        """`UserError` where a setting says something of a queue that there is not."""
+        if self.mask_same_user:
             raise UserError("--mask_same_user and --queue=all_clicks: it holds numbers of clicks, not whose they are; "
                             "give one of them")
+        if self.prefill_queue or not self.balanced_gradient:
+            flag = "prefill_queue" if self.prefill_queue else "nobalanced_gradient"
+            raise UserError(f"--{flag} and --queue=all_clicks: nothing is kept between steps; leave --{flag} out")
 
     def _check_capacity(self, size, train):
         """`UserError` where a step brings more than the queue holds."""

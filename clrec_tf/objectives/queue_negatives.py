@@ -79,16 +79,21 @@ class QueueNegatives(RowObjective):
         raise NotImplementedError
 
     def chance_loss(self, batch):
-        """log of the number of candidates, the positive's own slot included; NaN where rows differ in it, or logits
-        are corrected."""
-        if self.mask_same_user or self.corrections is not None:
+        """Mean log of the number of candidates, the positive's own slot included; NaN where logits are corrected."""
+        if self.corrections is not None:
             return super().chance_loss(batch)
         if self.queue:
-            candidates = tf.cast(self.queue.fill(), tf.float32)
+            owners = self.queue.read("owner")[:self.queue.fill()]
         else:
-            valid = tf.ones_like(batch["weight"]) if self.impressions else tf.cast(batch["weight"] > 0, tf.float32)
-            candidates = tf.reduce_sum(valid)
-        return tf.math.log(candidates + (1.0 if self.positives_apart else 0.0))
+            valid = tf.ones_like(batch["weight"], tf.bool) if self.impressions else batch["weight"] > 0
+            owners = tf.boolean_mask(batch["user_id"], valid)
+        candidates = tf.cast(tf.size(owners), tf.float32)
+        if not self.mask_same_user:
+            return tf.math.log(candidates + (1.0 if self.positives_apart else 0.0))
+        # Of the entries of a row's own user only its own positive counts, in whatever slot.
+        users, place = tf.unique(batch["user_id"])
+        own = tf.reduce_sum(tf.cast(users[:, None] == owners[None, :], tf.float32), axis=1)
+        return contrastive.weighted_mean(tf.math.log(candidates - tf.gather(own, place) + 1.0), batch["weight"])
 
     @property
     def metric_names(self):
