@@ -40,7 +40,7 @@ RECIPES = {
                       learning_rate=2e-3, schedule="cosine", epochs=3),
 }
 TFRS_EPOCHS = 3
-RECTOOLS = dict(epochs=12, every=2, heads=1, dim=64, history=50)  # as its tutorials, narrower
+RECTOOLS = dict(epochs=36, every=6, heads=1, dim=64, history=50)  # as its tutorials, narrower
 
 
 def run(config: Config) -> dict:
