@@ -26,6 +26,7 @@ from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
+from clrec_tf.evaluation.sampled_negatives import clicks_of_all_parts
 from clrec_tf.evaluation.sampled_negatives import sample_negatives
 from clrec_tf.evaluation.sampled_negatives import SIZE
 from clrec_tf.settings.serving import EvaluateConfig
@@ -74,7 +75,9 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     """
     candidate_sets = tuple(config.candidate_sets if candidate_sets is None else candidate_sets)
     cutoffs = check_settings(config.ks, candidate_sets)
-    weights = dict(pop100=counts, uniform100=np.ones(len(counts)))
+    all_parts = config.pop100_protocol == "bert4rec_py2"
+    weights = dict(pop100=clicks_of_all_parts(evaluation_set, len(counts)) if all_parts else counts,
+                   uniform100=np.ones(len(counts)))
     negatives = {name: sample_negatives(evaluation_set, weights[name], seed)
                  for name in candidate_sets if name in weights}
     arguments = dict(full="full" in candidate_sets, negatives=negatives, filter_seen=config.filter_seen,
@@ -82,6 +85,7 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     ranked = protocols.rank_targets(score_chunk, evaluation_set, len(counts), **arguments)
     result = dict(split=config.eval_split, users=evaluation_set.num_users, items=len(counts),
                   filter_seen=config.filter_seen)
+    result |= dict(pop100_protocol=config.pop100_protocol) if "pop100" in negatives else {}
     result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None)
     result |= _facts(ranked, evaluation_set, negatives)
     if detailed and popular_lists is not None:

@@ -2,7 +2,9 @@
 
 pop100 (canonical): 100 negatives, weights = training clicks, without replacement, leaving out all of the user's items
 (history and targets). uniform100: the same with equal weights. Sampled metrics are inconsistent with exact ones, even
-in expectation (Krichene & Rendle, KDD 2020): read them beside the full ranking.
+in expectation (Krichene & Rendle, KDD 2020): read them beside the full ranking. BERT4Rec's own code counts the clicks
+of all parts (`clicks_of_all_parts`), and draws 101 without replacement again and again until 100 allowed ones came,
+which is the same law.
 
 Drawing without replacement means: draw one item by weight, remove it, draw the next by weight among the rest. Two
 exact ways are joined. (1) Draw with replacement from the whole catalogue and keep the first occurrence of each allowed
@@ -50,6 +52,12 @@ def sample_negatives(evaluation_set: EvaluationSet, weights: np.ndarray, seed: i
         _draw_first_occurrences(block, draw_rng.random((stop - start, draws)), weights, own_items)
         _race(block, race_rng, weights, own_items, max(1, block_bytes // (32 * len(weights))))
     return negatives
+
+
+def clicks_of_all_parts(evaluation_set: EvaluationSet, num_items: int) -> np.ndarray:
+    """Clicks of items 1..V in the users' histories and targets together: int [V]."""
+    ids = np.concatenate([evaluation_set.history_ids, evaluation_set.target_ids])
+    return np.bincount(ids[(ids >= 1) & (ids <= num_items)], minlength=num_items + 1)[1:]
 
 
 def _own_items(evaluation_set, start, stop, num_items):

@@ -4,6 +4,7 @@ import dataclasses
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
+AUTHORS_USERS = 10_000  # of --pop100_protocol=authors
 _MOST_BY_DEFAULT = 4  # intents that a user is searched with where --intents is 0
 
 
@@ -22,12 +23,21 @@ class EvaluateConfig(Section):
     filter_seen: bool = setting(True, "Leave items of the user's history out of the ranking.")
     candidate_sets: tuple[str, ...] = setting(("full", "pop100", "uniform100"), "Candidate sets, of full, pop100, "
                                                                                 "uniform100.")
+    pop100_protocol: str = setting("canonical",
+        "How the popular negatives of pop100 are drawn. canonical: by training clicks. bert4rec_py2: by clicks of all "
+        "parts, as BERT4Rec's code does under Python 2. authors: as canonical, on at most 10,000 users, as the paper's "
+        "authors' code does.", choices=("canonical", "bert4rec_py2", "authors"))
     auc: bool = setting(False, "Also the AUC of the next click against one random item (HPMN's protocol; prepare "
                                "--split=by_user).")
     eval_intents: int = setting(1, "Intents K of each user that rankings and lists search, heaviest first; an item's "
                                    "score is its largest under them. The AUC is of the heaviest alone.", lower=1)
     max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
     untrained: bool = setting(False, "Also evaluate the model with its initial values, as a baseline.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.pop100_protocol == "authors":
+            object.__setattr__(self, "max_users", min(self.max_users or AUTHORS_USERS, AUTHORS_USERS))
 
 
 @dataclasses.dataclass(frozen=True)
