@@ -110,6 +110,24 @@ class EvaluationSet:
             **{name: None if getattr(self, name) is None else getattr(self, name)[places]
                for name, places in optional.items()})
 
+    def random_prefixes(self, seed: int) -> "EvaluationSet":
+        """Each user as it was after a random number of clicks, at least one: its history ends there, the click that
+        followed is its target. Of one target each; users without a history are left out."""
+        users = self.take(np.flatnonzero(np.diff(self.history_splits)))
+        lengths, begins = np.diff(users.history_splits), users.history_splits[:-1]
+        kept = np.random.default_rng(seed).integers(1, lengths + 1)
+        inside = kept < lengths  # else the target stays
+        following = np.where(inside, begins + np.minimum(kept, lengths - 1), 0)
+        entries = np.arange(len(users.history_ids)) - np.repeat(begins, lengths) < np.repeat(kept, lengths)
+        cut = {name: None if getattr(users, name) is None else getattr(users, name)[entries]
+               for name in ("history_ids", "history_features", "history_times", "history_dwell")}
+        times = None if users.request_times is None else np.where(inside, users.history_times[following],
+                                                                  users.request_times)
+        return dataclasses.replace(
+            users, history_splits=np.append(0, np.cumsum(kept)), request_times=times,
+            target_ids=np.where(inside, users.history_ids[following], users.next_clicks),
+            target_splits=np.arange(users.num_users + 1), **cut)
+
     def sample(self, max_users: int, seed: int) -> "EvaluationSet":
         """At most `max_users` users (0: all) drawn without replacement, in their order."""
         if not 0 < max_users < self.num_users:

@@ -12,14 +12,14 @@ from clrec_tf.errors import DataError
 
 def read_evaluation_set(data_dir: str, split: str, schema: Schema, manifest: Manifest, max_users: int = 0,
                         seed: int = 0) -> EvaluationSet:
-    """Reads the users of "valid" or "test" whose weight is not 0, in file order.
+    """Reads the users of a part whose weight is not 0, in file order.
 
     Args:
       data_dir: folder of the data set.
-      split: "valid" or "test".
+      split: "valid" or "test"; "train": one random example of each training sequence (`random_prefixes`).
       schema, manifest: of that folder.
       max_users: users kept, drawn at random by `seed` before anything is held in memory; 0 keeps all.
-      seed: of that draw.
+      seed: of that draw, and of the examples.
 
     Raises:
       DataError: naming the shard, if it is missing, damaged, has another number of records than the manifest says, or
@@ -38,7 +38,8 @@ def read_evaluation_set(data_dir: str, split: str, schema: Schema, manifest: Man
     if not sum(piece.num_users for piece in pieces):
         raise DataError(f"{data_dir} has no user to evaluate in its part {split!r}: evaluate another --eval_split, or "
                         "prepare with a split that leaves users for it")
-    return concatenate(pieces)
+    users = concatenate(pieces)
+    return users.random_prefixes(seed) if split == "train" else users
 
 
 def _sequence_features(schema):

@@ -16,7 +16,9 @@ def default_intents(available: int) -> int:
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig(Section):
     """Metrics of a trained model."""
-    eval_split: str = setting("test", "Part evaluated.", choices=("test", "valid"))
+    eval_split: str = setting("test",
+        "Part evaluated. train: of each training sequence one random example, whose lists are those of the paper's "
+        "Table 10; its hits are on clicks that were trained on.", choices=("test", "valid", "train"))
     eval_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.", path=True)
     ks: tuple[str, ...] = setting(("1", "5", "10", "50"), "Cut-offs k of the ranking metrics.")
     list_length: int = setting(10, "Length of the lists of the diversity and popularity metrics.", lower=1)
