@@ -80,11 +80,16 @@ class EpochPlan:
         return pools
 
     def batches(self, examples: int) -> int:
-        """Batches that so many examples of a pool make. In mode "all" each has at least T targets, if there are so
-        many, so that in every one of equal shares of them some window begins."""
+        """Batches that so many examples of a pool make."""
         if self.target_mode == "all":
-            return max(examples // max(self.batch_size, self.max_history), min(examples, 1))
+            return max(examples // self.least_targets, min(examples, 1))
         return -(-examples // self.batch_size)
+
+    @property
+    def least_targets(self) -> int:
+        """Targets of a batch in mode "all", at least, if a pool has so many: no fewer than T, so that in every one of
+        equal shares of the targets some window begins."""
+        return max(self.batch_size, self.max_history)
 
     def random_seed(self, epoch, part):
         """Seed [2] int64 of one part of an epoch, for stateless random numbers; epoch and part int64 tensors."""

@@ -53,8 +53,7 @@ def pool_windows(pool, numbers, plan: EpochPlan) -> dict:
     sequences, firsts, counts = cut_windows(
         tf.maximum(pool["splits"][1:] - pool["splits"][:-1] - 1, 0), plan.max_history, seed)
     total = tf.reduce_sum(counts)
-    least = max(plan.batch_size, plan.max_history)  # as in `EpochPlan.batches`
-    batches = tf.maximum(total // least, tf.minimum(total, 1))
+    batches = tf.maximum(total // plan.least_targets, tf.minimum(total, 1))  # `EpochPlan.batches` of a tensor
     # The i-th of `parts` equal shares of all targets that a window begins in.
     share = lambda counts, parts: tf.cumsum(counts, exclusive=True) * parts // tf.maximum(total, 1)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(counts)), seed)

@@ -73,13 +73,13 @@ class Contrastive(ChosenByQueue):
     @classmethod
     def variant(cls, inputs, settings):
         """What is corrected is the popularity p̂ of what feeds the queue."""
-        impressions, log_q, counts = None, None, None
+        impressions, log_q, shown, counts = None, None, None, None
         if settings.negatives == "impressions":
             shown = np.array(inputs.read_exposures("--negatives=impressions")[:, 1])
             counts = np.bincount(shown, minlength=len(inputs.items.rows))
         if settings.queue == "all_clicks":
             return make_all_clicks(inputs, counts, settings.debias_beta)
-        if settings.negatives == "impressions":
+        if shown is not None:
             impressions = ImpressionStream(shown, inputs.items.rows, inputs.seed, inputs.local_variable,
                                            inputs.local_constant)
         if settings.debias_beta < 1.0:

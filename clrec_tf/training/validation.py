@@ -43,8 +43,10 @@ class Validator:
             config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
         self._log_items = read_log_items(config.paths.data_dir, schema) if self._config.auc else 0
         self._model, self._encoder = model, Encoder(model, config.model.max_history)
-        self._coordinate = counted({"loss": config.loss.loss, **config.plugs}, self._catalogue, manifest,
-                                   config.paths.data_dir, model.temperature).coordinate
+        self._ranking, self._popularity = ranking_name(self._metric)
+        if self._popularity:  # else no impressions need be read
+            self._coordinate = counted({"loss": config.loss.loss, **config.plugs}, self._catalogue, manifest,
+                                       config.paths.data_dir, model.temperature).coordinate
 
     def metrics(self) -> dict:
         """{name: value} of the current model."""
@@ -61,13 +63,12 @@ class Validator:
 
     def _rankings(self, users, items):
         """{name: value} of rankings, at the popularity that --validation_metric names, if any."""
-        ranking, popularity = ranking_name(self._metric)
-        if popularity:
-            users = dial.at_popularity(dial.with_coordinate(users, 0.0), popularity)
+        if self._popularity:
+            users = dial.at_popularity(dial.with_coordinate(users, 0.0), self._popularity)
             items = dial.with_coordinate(items, self._coordinate)
         metrics = evaluate_vectors(users, items, self._users, self._catalogue.counts, self._config, self._seed,
                                    detailed=False)
-        return {name + self._metric.removeprefix(ranking): value for name, value in metrics.items()}
+        return {name + self._metric.removeprefix(self._ranking): value for name, value in metrics.items()}
 
 
 def metric_parts(name: str) -> tuple[str, str]:
