@@ -33,6 +33,14 @@ def step(objective, batch, variables):
     return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
 
 
+def table_step(objective, batch):
+    """(loss, gradient of the item table) of one step of any objective, dense."""
+    table = objective.model.item_encoder.ids.table
+    with tf.GradientTape() as tape:
+        loss = objective.open().loss(batch)
+    return float(loss), tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
+
+
 def central_differences(loss, tables, width=1e-5):
     """Gradients of loss(*tables) by every entry."""
     gradients = [np.zeros_like(table) for table in tables]

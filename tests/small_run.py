@@ -1,6 +1,7 @@
 """A small prepared log and a training on it, for the tests of training."""
 import json
 import pathlib
+import shutil
 
 import numpy as np
 
@@ -66,3 +67,19 @@ def losses(workdir) -> dict[int, float]:
     """step -> loss from metrics.jsonl, exactly as written."""
     rows = [json.loads(line) for line in (pathlib.Path(workdir) / "metrics.jsonl").read_text().splitlines()]
     return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+
+def checkpoint_list(step: int) -> str:
+    """What TensorFlow lists one checkpoint by; without its time stamp training would begin anew."""
+    return (f'model_checkpoint_path: "step-{step}"\nall_model_checkpoint_paths: "step-{step}"\n'
+            'all_model_checkpoint_timestamps: 1.0\n')
+
+
+def killed(whole: pathlib.Path, folder: pathlib.Path, step: int = 10) -> list[str]:
+    """A copy of a run as a kill would leave it, with the checkpoint of one step; returns its lines of metrics.jsonl."""
+    shutil.copytree(whole, folder)
+    for path in (folder / "checkpoints").iterdir():
+        if not path.name.startswith(f"step-{step}."):
+            path.unlink()
+    (folder / "checkpoints" / "checkpoint").write_text(checkpoint_list(step))
+    return (folder / "metrics.jsonl").read_text().splitlines(keepends=True)

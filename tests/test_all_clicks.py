@@ -21,6 +21,7 @@ from tests.loops import local_variable
 from tests.loops import log_sum_exp
 from tests.loops import mean_of_rows
 from tests.loops import ROWS
+from tests.loops import table_step
 from tests.loops import Towers
 from tests.loops import WIDE_ROWS
 from tests.naive_queue import DIM
@@ -38,14 +39,6 @@ def inputs_of(model, counts=COUNTS, rows=ROWS, num_items=ITEMS, **settings):
                     has_timestamps=False, num_users=9, total_clicks=99, split={}, settings={})
     return ObjectiveInputs(Config.of(queue="all_clicks", **settings), model, local_variable,
                            lambda width: Items(rows, counts), schema=schema)
-
-
-def step(objective, batch):
-    """(loss, gradient of the item table) of one step."""
-    table = objective.model.item_encoder.ids.table
-    with tf.GradientTape() as tape:
-        loss = objective.open().loss(batch)
-    return float(loss), tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
 
 
 def clicked(rng, size=6):
@@ -88,7 +81,7 @@ def test_loss_and_gradients_equal_loops(beta, similarity, shown):
         return mean_of_rows(batch, of_row)
 
     table = model.item_encoder.ids.table.numpy().astype(float)
-    loss, gradient = step(objective, batch)
+    loss, gradient = table_step(objective, batch)
     np.testing.assert_allclose(loss, loss_of(table), rtol=1e-6)
     np.testing.assert_allclose(gradient, central_differences(loss_of, [table])[0], atol=2e-6)
 
@@ -96,8 +89,8 @@ def test_loss_and_gradients_equal_loops(beta, similarity, shown):
 def test_it_is_full_softmax_with_a_fixed_bias():
     """A bias is a further dimension: of the items log p, of the users 1 (times ρ). All counts alike: full softmax."""
     batch = make_batch([2, 3, 5, 6], histories=[[1, 4], [2, 0], [5, 6], [8, 9]], weights=[1, .5, 0, 2])
-    even = step(make_all_clicks(inputs_of(tiny_model(), np.full(ITEMS + 1, 7)), None, 1.0), batch)
-    softmax = step(FullSoftmax(tiny_model(), ROWS), batch)
+    even = table_step(make_all_clicks(inputs_of(tiny_model(), np.full(ITEMS + 1, 7)), None, 1.0), batch)
+    softmax = table_step(FullSoftmax(tiny_model(), ROWS), batch)
     for found, expected in zip(even, softmax):
         np.testing.assert_allclose(found, expected, atol=1e-6)
     model = tiny_model()
@@ -106,7 +99,7 @@ def test_it_is_full_softmax_with_a_fixed_bias():
     with np.errstate(divide="ignore"):
         logits = users @ items.T / TEMPERATURE + np.log(COUNTS[1:] / COUNTS.sum())
     rows = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4), [1, 2, 4, 5]]
-    found, _ = step(make_all_clicks(inputs_of(tiny_model()), None, 1.0), batch)
+    found, _ = table_step(make_all_clicks(inputs_of(tiny_model()), None, 1.0), batch)
     np.testing.assert_allclose(found, np.average(rows, weights=[1, .5, 0, 2]), rtol=1e-6)
 
 
@@ -121,7 +114,7 @@ def test_it_is_the_limit_of_a_queue_that_holds_all_clicks():
     with tf.GradientTape() as tape:
         loss = queue.open().loss(batch)
     objective = make_all_clicks(inputs_of(model), None, 1.0)
-    found, gradient = step(objective, batch)
+    found, gradient = table_step(objective, batch)
     # The queue's own term is log of a sum over clicks; the popularity of the target is no part of it.
     popularity = np.mean(np.log(COUNTS[batch["target"].numpy()[:, 0]] / COUNTS.sum()))
     np.testing.assert_allclose(float(loss) - np.log(len(clicks)), found + popularity, atol=3e-3)
@@ -177,7 +170,7 @@ def test_the_optimum_is_the_click_probability_over_a_power_of_the_popularity(bet
 def test_items_that_were_never_clicked_are_no_candidates(beta):
     """As no queue ever holds them. β = 0 is maximum likelihood over the others."""
     model, batch = tiny_model(), make_batch([2, 3, 5], histories=[[1, 4], [2, 0], [5, 6]])
-    loss, gradient = step(make_all_clicks(inputs_of(model), None, beta), batch)
+    loss, gradient = table_step(make_all_clicks(inputs_of(model), None, beta), batch)
     assert np.isfinite(loss) and np.isfinite(gradient).all()
     assert not gradient[[0, 7, 9]].any() and np.abs(gradient[[8, 10, 11, 12]]).min() > 0
     if beta == 0:
@@ -191,7 +184,7 @@ def test_items_that_were_never_clicked_are_no_candidates(beta):
 def test_a_target_that_was_never_shown_is_trained():
     """Of impressions: its popularity is no part of the gradient, so it counts as that of the rarest."""
     model, batch = tiny_model(), make_batch([7, 3], histories=[[1, 4], [2, 0]])
-    loss, gradient = step(make_all_clicks(inputs_of(model), COUNTS, 1.0), batch)
+    loss, gradient = table_step(make_all_clicks(inputs_of(model), COUNTS, 1.0), batch)
     assert np.isfinite(loss) and np.isfinite(gradient).all() and np.abs(gradient[7]).max() > 1e-3
 
 
@@ -201,7 +194,7 @@ def test_hash_buckets_are_candidates():
     objective = make_all_clicks(inputs_of(tiny_model(), counts, num_items=ITEMS - 2), None, 1.0)
     found = objective.open().constants["log_popularity"].numpy()
     np.testing.assert_allclose(found[-2:], -np.log(COUNTS[:-2].sum() + 2), rtol=1e-6)
-    loss, gradient = step(objective, make_batch([ITEMS, 3]))
+    loss, gradient = table_step(objective, make_batch([ITEMS, 3]))
     assert np.isfinite(loss) and np.abs(gradient[-2:]).min() > 0
 
 
@@ -217,7 +210,7 @@ def test_features_and_dot_products_that_are_large():
     np.testing.assert_allclose(float(objective.open().loss(wide)), expected, rtol=1e-5)
     large = tiny_model(similarity="dot")
     large.item_encoder.ids.table.assign(40 * tf.ones([ITEMS + 1, DIM]))  # logits of 9,600
-    loss, gradient = step(make_all_clicks(inputs_of(large), None, 1.0), batch)
+    loss, gradient = table_step(make_all_clicks(inputs_of(large), None, 1.0), batch)
     # Of equal logits what is left is the popularity.
     np.testing.assert_allclose(loss, -np.mean(np.log(COUNTS[[2, 3, 5]] / COUNTS.sum())), atol=2e-3)
     assert np.isfinite(gradient).all()
@@ -229,7 +222,7 @@ def test_chance_and_rows_without_weight():
     opened = objective.open()
     expected = -np.average(np.log(COUNTS[[2, 3, 5]] / COUNTS.sum()), weights=[1, 0, 3])
     np.testing.assert_allclose(float(opened.chance_loss(batch)), expected, rtol=1e-6)
-    loss, gradient = step(objective, make_batch([2, 3], weights=[0, 0]))
+    loss, gradient = table_step(objective, make_batch([2, 3], weights=[0, 0]))
     assert loss == 0 and not gradient.any()
 
 

@@ -4,7 +4,6 @@ And --candidate_features=false the whole way: train, evaluate, export, retrieve.
 import dataclasses
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -98,15 +97,7 @@ def test_learns_and_resumes_bit_for_bit(data_dir, tmp_path, case):
     losses = small_run.losses(tmp_path / "whole")
     assert_falling(losses)
     # Killed after step 17: what is left is the checkpoint of step 10.
-    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    folder = tmp_path / "killed" / "checkpoints"
-    for path in folder.iterdir():
-        if not path.name.startswith("step-10."):
-            path.unlink()
-    # Without its time stamp TensorFlow would not list it, and training would begin anew.
-    (folder / "checkpoint").write_text('model_checkpoint_path: "step-10"\nall_model_checkpoint_paths: "step-10"\n'
-                                       'all_model_checkpoint_timestamps: 1.0\n')
-    rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    rows = small_run.killed(tmp_path / "whole", tmp_path / "killed")
     marked = json.dumps({**json.loads(rows[2]), "loss": 123.0}) + "\n"  # a training from the start would replace it
     (tmp_path / "killed" / "metrics.jsonl").write_text("".join([*rows[:2], marked, *rows[3:17]]))
     assert small_run.run(config(data_dir, tmp_path / "killed", loss, model, steps_per_call=7)) == 0

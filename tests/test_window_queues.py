@@ -14,6 +14,7 @@ from clrec_tf.objectives.impression_stream import ImpressionStream
 from tests.loops import local_variable
 from tests.loops import LOG_Q
 from tests.loops import ROWS
+from tests.loops import table_step
 from tests.naive_queue import DIM
 from tests.naive_queue import ITEMS
 from tests.naive_queue import TEMPERATURE
@@ -28,14 +29,6 @@ SHOWN = np.array([3, 3, 12, 5, 1, 7, 3, 9, 2])
 
 def make_variant(kind, model, capacity=10, entering=4, masked=True, **settings):
     return build_variant(kind, model, capacity, masked, local_variable, entering=entering, **settings)
-
-
-def step(variant, batch):
-    """(loss, gradient of the item table) of one step."""
-    table = variant.model.item_encoder.ids.table
-    with tf.GradientTape() as tape:
-        loss = variant.open().loss(batch)
-    return float(loss), tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
 
 
 def entries_of(variant, first=0):
@@ -61,7 +54,7 @@ def test_losses_and_gradients_equal_the_loop(kind, balanced, similarity, beta, s
     for number in range(5):  # while the queue fills, and when it is full
         batch = random_windows(rng, seed=number)
         now = table.numpy().astype(float)
-        loss, gradient = step(variant, batch)
+        loss, gradient = table_step(variant, batch)
         valid = np.flatnonzero(batch["weight"])
         targets = [(batch["target"].numpy()[i, 0], batch["user_id"].numpy()[i]) for i in valid]
         if shown:
@@ -123,11 +116,11 @@ def test_nothing_counts_in_a_batch_without_weight_and_a_row_without_any_changes_
     for clicks in ([[1, 2, 3], [4, 5]], [[6, 7, 8], [9, 2]]):
         extra = rng.integers(1, ITEMS, 3).tolist()
         (loss, gradient), (expected, wanted) = (
-            step(with_row, windows([*clicks, extra], [1, 2, 3], [1, 2, 0])),
-            step(without, windows(clicks, [1, 2], [1, 2])))
+            table_step(with_row, windows([*clicks, extra], [1, 2, 3], [1, 2, 0])),
+            table_step(without, windows(clicks, [1, 2], [1, 2])))
         np.testing.assert_allclose(loss, expected, rtol=1e-6)
         np.testing.assert_allclose(gradient, wanted, atol=1e-6)
-    loss, gradient = step(with_row, windows([[1, 2, 3]], [1], [0.0]))
+    loss, gradient = table_step(with_row, windows([[1, 2, 3]], [1], [0.0]))
     assert loss == 0 and not gradient.any()
 
 
@@ -141,7 +134,7 @@ def test_balanced_gradient_is_the_raw_queues_where_entries_are_alike(count):
         variant = make_variant(kind, tiny_model(), 24, 4 * count, balanced=balanced)
         variant.prefill([windows([order], [10 + owner]) for owner, order in enumerate(orders[:3] * 2)])
         batch = windows([[5 + order[0], *order[1:]] for order in orders[:count]], range(count))
-        gradients[name] = step(variant, batch)[1]
+        gradients[name] = table_step(variant, batch)[1]
     np.testing.assert_allclose(gradients["balanced"], gradients["raw"], atol=2e-6)
     assert np.abs(gradients["plain"] - gradients["raw"]).max() > .02
 
@@ -167,7 +160,7 @@ def test_a_user_who_repeats_an_item_does_not_push_itself_away_from_it(kind):
         items = model.score_vectors(model.item_vectors(ROWS)[1:]).numpy()
         logits = items @ encoded.users.numpy()[0] / TEMPERATURE
         scores.append(logits[1] - np.log(np.mean(np.exp(np.delete(logits, 1)))))
-        _, gradient = step(variant, batch)
+        _, gradient = table_step(variant, batch)
         table.assign_sub(.6 * gradient)
     # By .9 at least; by .36 where its own clicks are candidates.
     assert scores[-1] > scores[0] + .6 and scores[-1] > scores[6] > scores[2]
@@ -184,7 +177,7 @@ def test_compiled_once_for_batches_of_any_size(kind, shown):
     compiled = tf.function(functools.partial(_sparse_gradient, one), input_signature=[spec])
     for number in range(4):
         batch = random_windows(rng, 1 + number, number)
-        np.testing.assert_allclose(tf.convert_to_tensor(compiled(batch)), step(twin, batch)[1], atol=1e-6)
+        np.testing.assert_allclose(tf.convert_to_tensor(compiled(batch)), table_step(twin, batch)[1], atol=1e-6)
     assert compiled.experimental_get_tracing_count() == 1
 
 
@@ -197,7 +190,7 @@ def test_prefilled_equals_earlier_batches_of_the_same_model(kind):
         stepped.open().logits(batch)
     assert entries_of(filled) == entries_of(stepped) and len(entries_of(filled)) == 5
     last = windows([[3, 4, 5]], [2], None, 3)
-    for found, expected in zip(step(filled, last), step(stepped, last)):
+    for found, expected in zip(table_step(filled, last), table_step(stepped, last)):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import io
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -61,14 +60,7 @@ def test_killed_and_gone_on_equals_uninterrupted_bit_for_bit(data_dir, tmp_path,
     assert small_run.run(config(data_dir, tmp_path / "whole", ENCODERS[encoder], **settings)) == 0
     losses = small_run.losses(tmp_path / "whole")
     # Killed after step 17: what is left is the checkpoint of step 10, in the middle of an epoch.
-    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    folder = tmp_path / "killed" / "checkpoints"
-    for path in folder.iterdir():
-        if not path.name.startswith("step-10."):
-            path.unlink()
-    (folder / "checkpoint").write_text('model_checkpoint_path: "step-10"\nall_model_checkpoint_paths: "step-10"\n'
-                                       'all_model_checkpoint_timestamps: 1.0\n')
-    rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    rows = small_run.killed(tmp_path / "whole", tmp_path / "killed")
     (tmp_path / "killed" / "metrics.jsonl").write_text("".join(rows[:12]))
     tf.keras.backend.reset_uids()
     assert small_run.run(config(data_dir, tmp_path / "killed", ENCODERS[encoder], steps_per_call=7, **settings)) == 0

@@ -140,14 +140,11 @@ class QueueNegatives(RowObjective):
 
     def _encode_fed(self, batch, fed, training):
         """The encoded batch, and g [E,D] of what is fed: targets, or rows encoded beside them."""
-        if fed.rows is batch["target"]:
-            encoded = self.model.encode(batch, training=training)
-            return encoded, encoded.positives
-        if fed.places is not None:
-            encoded = self.model.encode(batch, training=training)
-            return encoded, tf.gather(encoded.positives, fed.places)
-        encoded = self.model.encode(batch, fed.rows, training)
-        return encoded, tf.gather(encoded.distinct, encoded.queued)
+        if self.impressions is not None:
+            encoded = self.model.encode(batch, fed.rows, training)
+            return encoded, tf.gather(encoded.distinct, encoded.queued)
+        encoded = self.model.encode(batch, training=training)
+        return encoded, encoded.positives if fed.places is None else tf.gather(encoded.positives, fed.places)
 
     def _kept(self, batch, owners, own_slots=None):
         """Which entries [.,N] of `owners` [N] rows are compared with, where a user's other clicks are left out;
