@@ -3,7 +3,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from tests.local_cluster import values
 from tests import small_run
 from tests.test_loss_training import assert_equal_checkpoints
 from tests.test_loss_training import assert_falling
-from tests.test_training import LIST
 
 CAPACITY = small_run.SMALL_MODEL["queue_size"] // 2  # of each queue
 # What learns the successor in a short time. It is of another category than the last click, so which vector to choose is
@@ -90,14 +88,9 @@ def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
 
 
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
-    shutil.copytree(whole.paths.workdir, tmp_path / "killed")
     # Killed after step 17: what is left is the checkpoint of step 10, in the middle of an epoch.
-    folder, losses = tmp_path / "killed" / "checkpoints", small_run.losses(whole.paths.workdir)
-    for path in folder.iterdir():
-        if not path.name.startswith("step-10."):
-            path.unlink()
-    (folder / "checkpoint").write_text(LIST)
-    rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    losses = small_run.losses(whole.paths.workdir)
+    rows = small_run.killed(whole.paths.workdir, tmp_path / "killed")
     marked = json.dumps({**json.loads(rows[2]), "loss": 123.0}) + "\n"  # a training from the start would replace it
     (tmp_path / "killed" / "metrics.jsonl").write_text("".join([*rows[:2], marked, *rows[3:17]]))
     before = values(tmp_path / "killed")
