@@ -28,13 +28,19 @@ class SortedRows:
 
     Attributes:
       vectors: z/ρ [B,H,D].
+      log_weights: log w [B,H].
       shares: [B], of each row in the mean.
       begins, ends: [G] int32, the rows of each group.
     """
     vectors: tf.Tensor
+    log_weights: tf.Tensor
     shares: tf.Tensor
     begins: tf.Tensor
     ends: tf.Tensor
+
+    def chunk(self, begin, stop):
+        """(vectors, log weights, shares) of some rows."""
+        return self.vectors[begin:stop], self.log_weights[begin:stop], self.shares[begin:stop]
 
 
 class GroupedCandidates:
@@ -60,47 +66,50 @@ class GroupedCandidates:
         self._shared = _without_empty(shared, tf.reduce_max(shared_counts, axis=0))
 
     def differentiate(self, rows: SortedRows):
-        """-> (log Z [B], gradients of Σ share·log Z by rows [B,H,D], by shared [N,D], by own [G,Q,D] or a scalar
-        without meaning)."""
+        """-> (log Z [B], gradients of Σ share·log Z by rows [B,H,D], by log w [B,H], by shared [N,D], by own [G,Q,D] or
+        a scalar without meaning)."""
         heads = rows.vectors.shape[1]
         pieces = lambda *shape: tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False,
                                                element_shape=[None, *shape])
         queues = tf.TensorArray(tf.float32, self._groups if self._train_own else 0,
                                 element_shape=self._own.shape[1:] if self._train_own else None)
         of_group = lambda *state: self._of_group(rows, *state)
-        _, logs, by_rows, by_shared, by_own, _ = tf.while_loop(
+        of_rows = [pieces(), pieces(heads, self._width), pieces(heads)]
+        _, of_rows, by_shared, by_own, _ = tf.while_loop(
             lambda group, *_: group < self._groups, of_group,
-            [0, pieces(), pieces(heads, self._width), tf.zeros([self._train_shared, self._width]), queues, 0],
-            shape_invariants=[tf.TensorShape([]), None, None, tf.TensorShape([None, self._width]), None,
+            [0, of_rows, tf.zeros([self._train_shared, self._width]), queues, 0],
+            shape_invariants=[tf.TensorShape([]), [None] * len(of_rows), tf.TensorShape([None, self._width]), None,
                               tf.TensorShape([])],
             parallel_iterations=1)
+        logs, by_rows, by_weights = (piece.concat() for piece in of_rows)
         by_shared = tf.pad(by_shared, [[0, self._size - self._train_shared], [0, 0]])
         if self._own is None:
             by_own = tf.zeros([])
         else:
             by_own = by_own.stack() if self._train_own else tf.zeros_like(self._own)
-        return logs.concat(), tf.reshape(by_rows.concat(), [-1, heads, self._width]), by_shared, by_own
+        return (logs, tf.reshape(by_rows, [-1, heads, self._width]), tf.reshape(by_weights, [-1, heads]), by_shared,
+                by_own)
 
-    def _of_group(self, rows, group, logs, by_rows, by_shared, by_own, piece):
+    def _of_group(self, rows, group, of_rows, by_shared, by_own, piece):
         """One group's chunks, in turn."""
         sets, end = self._sets(group), rows.ends[group]
 
-        def of_chunk(begin, logs, by_rows, by_sets, piece):
+        def of_chunk(begin, of_rows, by_sets, piece):
             stop = tf.minimum(begin + self._chunk, end)
-            log_sums, by_users, by_live = _chunk(rows.vectors[begin:stop], rows.shares[begin:stop], sets, self._shifted)
+            *found, by_live = _chunk(*rows.chunk(begin, stop), sets, self._shifted)
             by_sets = [sums + more for sums, more in zip(by_sets, by_live)]
-            return stop, logs.write(piece, log_sums), by_rows.write(piece, by_users), by_sets, piece + 1
+            return stop, [array.write(piece, part) for array, part in zip(of_rows, found)], by_sets, piece + 1
 
         live = [tf.zeros([candidates.live, self._width]) for candidates in sets if candidates.live is not None]
-        _, logs, by_rows, by_sets, piece = tf.while_loop(
-            lambda begin, *_: begin < end, of_chunk, [rows.begins[group], logs, by_rows, live, piece],
-            shape_invariants=[tf.TensorShape([]), None, None, [tf.TensorShape([None, self._width])] * len(live),
-                              tf.TensorShape([])],
+        _, of_rows, by_sets, piece = tf.while_loop(
+            lambda begin, *_: begin < end, of_chunk, [rows.begins[group], of_rows, live, piece],
+            shape_invariants=[tf.TensorShape([]), [None] * len(of_rows),
+                              [tf.TensorShape([None, self._width])] * len(live), tf.TensorShape([])],
             parallel_iterations=1)
         by_shared += by_sets[0] if self._trained is None else self._trained[group][:, None] * by_sets[0]
         if self._train_own:
             by_own = by_own.write(group, by_sets[1])
-        return group + 1, logs, by_rows, by_shared, by_own, piece
+        return group + 1, of_rows, by_shared, by_own, piece
 
     def _sets(self, group) -> list[Candidates]:
         """What the rows of a group meet: the shared candidates, and the group's own."""
@@ -117,30 +126,37 @@ def _without_empty(vectors, counts):
     return tf.where(counts[:, None] > 0, vectors, 0.0)
 
 
-def _chunk(rows, shares, sets, shifted):
+def _chunk(rows, log_weights, shares, sets, shifted):
     """Rows [n,H,D], already over ρ, with sets of `Candidates`, each in its own products: to join them would copy them.
 
     Returns:
-      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D]; [those by each set's live ones]).
+      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D], by log w [n,H]; [those by each
+      set's live ones]).
     """
     heads, width = rows.shape[1], rows.shape[2]
     flat = tf.reshape(rows, [-1, width])
-    of_rows = lambda reduce, parts: reduce(
-        tf.reshape(tf.stack([reduce(part, axis=1) for part in parts], axis=1), [-1, heads * len(parts)]), axis=1)
-    # log n with the logits; −inf, a term of 0, for an empty slot.
-    logits = [tf.nn.bias_add(tf.matmul(flat, part.vectors, transpose_b=True), tf.math.log(part.counts))
-              for part in sets]
-    top = 0.0
+    logits = [tf.matmul(flat, part.vectors, transpose_b=True) for part in sets]
+    counts, weights, top = [part.counts for part in sets], tf.reshape(tf.exp(log_weights), [-1]), 0.0
     if shifted:
-        top = of_rows(tf.reduce_max, logits)
+        # Counts and weights in the exponent, −inf for an empty slot: what has none may not decide the shift.
+        logits = [tf.nn.bias_add(part, tf.math.log(count)) + tf.reshape(log_weights, [-1, 1])
+                  for part, count in zip(logits, counts)]
+        top = tf.reduce_max([tf.reduce_max(tf.reshape(tf.reduce_max(part, axis=1), [-1, heads]), axis=1)
+                             for part in logits], axis=0)
         top = tf.where(top > -math.inf, top, 0.0)
         logits = [part - tf.repeat(top, heads)[:, None] for part in logits]
+        counts, weights = [tf.cast(count > 0, tf.float32) for count in counts], tf.ones_like(weights)
+    # Without a shift counts and weights enter through the products: each term is touched by nothing but exp.
     terms = [tf.exp(part) for part in logits]
-    sums = of_rows(tf.reduce_sum, terms)
-    scale = tf.repeat(tf.math.divide_no_nan(shares, sums), heads)[:, None]
-    by_rows = scale * tf.add_n([tf.matmul(term, part.vectors) for term, part in zip(terms, sets)])
+    sums = weights * tf.add_n([tf.linalg.matvec(term, count) for term, count in zip(terms, counts)])
+    of_rows = tf.reduce_sum(tf.reshape(sums, [-1, heads]), axis=1)
+    factors = tf.repeat(tf.math.divide_no_nan(shares, of_rows), heads)
+    scale = (factors * weights)[:, None]
+    by_rows = scale * tf.add_n([tf.matmul(term, count[:, None] * part.vectors)
+                                for term, count, part in zip(terms, counts, sets)])
     scaled = scale * flat
-    by_live = [tf.matmul(term[:, :part.live], scaled, transpose_a=True) for term, part in zip(terms, sets)
-               if part.live is not None]
+    by_live = [count[:part.live, None] * tf.matmul(term[:, :part.live], scaled, transpose_a=True)
+               for term, count, part in zip(terms, counts, sets) if part.live is not None]
     # 0 where nothing is compared with, as in a batch of rows that do not count.
-    return tf.math.log(tf.where(sums > 0, sums, 1.0)) + top, tf.reshape(by_rows, [-1, heads, width]), by_live
+    logs = tf.math.log(tf.where(of_rows > 0, of_rows, 1.0)) + top
+    return logs, tf.reshape(by_rows, [-1, heads, width]), tf.reshape(factors * sums, [-1, heads]), by_live

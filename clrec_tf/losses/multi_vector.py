@@ -72,7 +72,8 @@ def _capped_selected_score(scores, straight, max_ratio):
     return selected, gradient
 
 
-def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, own_counts, temperature) -> tf.Tensor:
+def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, own_counts, temperature,
+                                 log_weights=0.0) -> tf.Tensor:
     """The logarithms of the denominators [B], as the formula reads: every vector with every queue, masked afterwards.
 
     The reference that `mean_log_denominator` is held against; [B,H,N+H·Q] logits. Arguments as there; `own` is given.
@@ -80,6 +81,7 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
     queues, size = own.shape[0], own.shape[1]
     candidates = tf.concat([shared, tf.reshape(own, [queues * size, -1])], axis=0)
     logits = tf.einsum("bhd,nd->bhn", vectors, candidates) / temperature
+    logits += (log_weights + tf.zeros(tf.shape(vectors)[:2]))[:, :, None]
     mine = tf.reshape(tf.one_hot(intents, queues)[:, :, None] * own_counts[None], [-1, queues * size])
     counts = tf.concat([tf.gather(shared_counts, intents), mine], axis=1)
     # Where a count is 0 the logarithm is −inf: the term is none, and has no gradient.
@@ -88,9 +90,9 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
 
 
 def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=None, own_counts=None, *,
-                         temperature: float, trained: tf.Tensor | None = None, chunk: int | None = None,
-                         bound: float | None = None):
-    """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, where y' runs over shared and own candidates.
+                         temperature: float, log_weights: tf.Tensor | None = None, trained: tf.Tensor | None = None,
+                         chunk: int | None = None, bound: float | None = None):
+    """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} w_bh' n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, y' over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
     intent, so no other queue is scored and no candidate is copied per row. Since the shares are known, a chunk's
@@ -109,6 +111,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
       own: [G,Q,D], normalized; None: there are none.
       own_counts: [G,Q] float32.
       temperature: ρ.
+      log_weights: log w [B,H], ≤ 0; None: all 0, each vector counts once.
       trained: [G,n] float32: only the first n of the shared candidates have a gradient, which from rows of each intent
         is multiplied by this, and no own candidate has; None: all have.
       chunk: rows at once; None: those of about `VECTORS_AT_ONCE` vectors.
@@ -119,6 +122,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     """
     tf.debugging.assert_shapes([(vectors, "BHD"), (intents, "B"), (shares, "B"), (shared, "ND"),
                                 (shared_counts, (None, "N"))]
+                               + ([(log_weights, "BH")] if log_weights is not None else [])
                                + ([(own, "GQD"), (own_counts, "GQ")] if own is not None else []))
     vectors, shared = tf.cast(vectors, tf.float32), tf.cast(shared, tf.float32)
     groups = own.shape[0] if own is not None else shared_counts.shape[0]
@@ -129,19 +133,23 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     shared_only = own is None
 
     @tf.custom_gradient
-    def mean(vectors, shared, own):
-        rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(shares, order), ends - sizes, ends)
+    def mean(vectors, log_weights, shared, own):
+        rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(log_weights, order),
+                          tf.gather(shares, order), ends - sizes, ends)
         queues = (None, None) if shared_only else (own, own_counts)
         shifted = (1.0 / temperature if bound is None else bound) > SAFE_EXPONENT
         candidates = GroupedCandidates(shared, shared_counts, *queues, trained, shifted, chunk)
-        logs, by_vectors, by_shared, by_own = candidates.differentiate(rows)
+        logs, by_vectors, by_weights, by_shared, by_own = candidates.differentiate(rows)
         total = tf.reduce_sum(tf.math.multiply_no_nan(logs, rows.shares))
         by_vectors = tf.scatter_nd(order[:, None], by_vectors / temperature, tf.shape(vectors, tf.int32))
+        by_weights = tf.scatter_nd(order[:, None], by_weights, tf.shape(log_weights, tf.int32))
 
         def gradient(upstream, _):
-            return upstream * by_vectors, upstream * by_shared, tf.zeros_like(own) if shared_only else upstream * by_own
+            return (upstream * by_vectors, upstream * by_weights, upstream * by_shared,
+                    tf.zeros_like(own) if shared_only else upstream * by_own)
 
         return (total, tf.scatter_nd(order[:, None], logs, tf.shape(logs))), gradient
 
-    total, logs = mean(vectors, shared, tf.zeros([]) if shared_only else tf.cast(own, tf.float32))
+    log_weights = tf.zeros(tf.shape(vectors)[:2]) if log_weights is None else tf.cast(log_weights, tf.float32)
+    total, logs = mean(vectors, log_weights, shared, tf.zeros([]) if shared_only else tf.cast(own, tf.float32))
     return total, tf.stop_gradient(logs)
