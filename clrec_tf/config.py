@@ -137,8 +137,13 @@ class Config:
 
     def without_unread(self) -> "Config":
         """The same without settings that no chosen tower, encoder or loss reads, for comparisons over one flagfile."""
-        chosen = self._read()
-        return dataclasses.replace(self, plugs={name: value for name, value in self.plugs.items() if name in chosen})
+        unread = self.unread()
+        return dataclasses.replace(
+            self, plugs={name: value for name, value in self.plugs.items() if name not in unread})
+
+    def unread(self) -> set[str]:
+        """Settings of towers, encoders and losses that no chosen one reads."""
+        return set(plug_fields()) - self._read()
 
     def _read(self):
         """Settings beside the code that the chosen classes read."""

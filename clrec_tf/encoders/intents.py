@@ -3,19 +3,29 @@
 Letters: B batch, T history, H intents, D width. A click's importance p_t says how much it counts, its routing p_{h|t}
 for which intent: z'_h = Σ_t p_{h|t} p_t g_t. Routing depends on the category alone, so that an intent means the same
 for every user.
+
+A vector that sees only the clicks of its own intent cannot know what comes next after the others. So z_h has a context
+c of the whole history too (--intent_context, an extension of the paper): z_h = MLP3([z'_h; β_h; c]) + z'_h + c.
 """
 import dataclasses
 
 import tensorflow as tf
 
+from clrec_tf.data.histories import gaps_to_next
 from clrec_tf.data.histories import UNKNOWN_GAP
+from clrec_tf.encoders.base import Clicks
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.base import UserVectors
 from clrec_tf.encoders.clicks import BOUNDARIES
+from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.clicks import positions
 from clrec_tf.encoders.clicks import time_bucket
 from clrec_tf.encoders.dense import JoinedMlp
 from clrec_tf.encoders import embeddings
+from clrec_tf.encoders.multi_att import AttentionUserEncoder
+from clrec_tf.encoders.multi_att import MultiAttSettings
+from clrec_tf.encoders.sasrec import TransformerSettings
+from clrec_tf.encoders.sasrec import TransformerUserEncoder
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.settings.registry import ENCODERS
@@ -68,13 +78,25 @@ class Intents(UserVectors):
     mask: tf.Tensor
 
 
+CONTEXTS = dict(attention=AttentionUserEncoder, sasrec=TransformerUserEncoder)  # that read the clicks themselves
+
+
 @dataclasses.dataclass(frozen=True)
-class IntentSettings(Section):
-    """--model=multi_clrec: the intents"""
+class IntentSettings(MultiAttSettings, TransformerSettings):
+    """--model=multi_clrec: the intents; settings of other encoders are those of --intent_context"""
     num_intents: int = setting(16, "multi_clrec: intents H, vectors per user.", lower=1, upper=1024)
     use_dwell: bool = setting(True, "multi_clrec: weigh clicks by how long the user stayed, where the data says so.")
-    residual: bool = setting(False, "multi_clrec: MLPs add to their input, and items are normalized before they are "
-                                    "summed, as the method's predecessor did.")
+    residual: bool = setting(True, "multi_clrec: MLPs add to their input, and items are normalized before they are "
+                                   "summed, as the method's predecessor did.")
+    intent_context: str = setting("attention",
+        "multi_clrec: what each intent's vector knows of clicks on other intents. none: nothing (paper). sum: their "
+        "weighted sum. attention, sasrec: what --user_encoder=multi_att or sasrec makes of the whole history.",
+        choices=("none", "sum", *CONTEXTS))
+
+    def check(self, config):
+        """`UserError` where the context's settings do not fit."""
+        if self.intent_context == "sasrec":
+            super().check(config)
 
 
 @ENCODERS.register("intents", tower="multi_clrec")
@@ -103,8 +125,15 @@ class IntentUserEncoder(UserEncoder):
         tables = [self.position_table, self.time_table, self.dwell_table]
         signals = [dim for known in tables if known is not None]
         self.importance_mlp = JoinedMlp([2 * dim, *signals], 2 * dim, 1, "mlp_2", product_dtype)
-        self.intent_mlp = JoinedMlp([dim, dim], 2 * dim, dim, "mlp_3", product_dtype)
+        context = settings.intent_context
+        parts = [dim, dim] + ([] if context == "none" else [dim])
+        self.intent_mlp = JoinedMlp(parts, 2 * dim, dim, "mlp_3", product_dtype)
         self.interest_mlp = JoinedMlp([dim], 2 * dim, dim, "mlp_4", product_dtype)
+        self.context_mlp = JoinedMlp([dim], 2 * dim, dim, "mlp_context", product_dtype) if context == "sum" else None
+        self.context_clicks, self.context_encoder = None, None
+        if context in CONTEXTS:
+            self.context_clicks = ClickEncoder(dim, sizes.max_history, sizes.position, self.boundaries, seed + 5)
+            self.context_encoder = CONTEXTS[context](settings, dataclasses.replace(sizes, seed=seed + 7))
 
     def route(self, categories):
         """Routing logits of items: c [N,d] -> [N,H]."""
@@ -123,7 +152,6 @@ class IntentUserEncoder(UserEncoder):
 
     def call(self, clicks, training=False):
         """-> `Intents`."""
-        del training
         mask = clicks.mask
         tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (mask, "BT")])
         length = mask.shape[1]
@@ -135,19 +163,39 @@ class IntentUserEncoder(UserEncoder):
         items = clicks.items[:, :, :self.dim]
         items = l2_normalize(items) if self.residual else items
         sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, items)
-        vectors = l2_normalize(self._intent_vectors(sums))
         # Routing sums to 1 over the intents, so their sums add up to the sum of all clicks.
         interest = tf.reduce_sum(sums, axis=1)
+        context = self._context(interest, clicks, training)
+        vectors = l2_normalize(self._intent_vectors(sums, context))
+        interest = interest if context is None else interest + context
         interest = self.interest_mlp(interest) + (interest if self.residual else 0.0)
         return Intents(vectors, intent_logits(interest, vectors, self.temperature), routing, tf.reshape(mask, [-1]))
 
-    def _intent_vectors(self, sums):
-        """z_h = MLP3([z'_h; β_h]), the same MLP for all intents: [B,H,d] -> [B,H,d]."""
+    def _context(self, total, clicks, training):
+        """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d] and the clicks; None: there is none."""
+        if self.context_mlp is not None:
+            return l2_normalize(self.context_mlp(total) + total)
+        if self.context_encoder is None:
+            return None
+        items, gaps = clicks.items[:, :, :self.dim], clicks.gaps
+        if gaps is not None and self.context_encoder.gaps_to_next:
+            gaps = gaps_to_next(gaps, clicks.mask)
+        vectors = self.context_clicks(items, clicks.mask, gaps)
+        return l2_normalize(self.context_encoder(
+            Clicks(vectors, items, clicks.mask, gaps, clicks.dwell, clicks.seed), training=training))
+
+    def _intent_vectors(self, sums, context):
+        """z_h = MLP3([z'_h; β_h; c]), the same MLP for all intents: [B,H,d], [B,d] or None -> [B,H,d]."""
         flat = tf.reshape(sums, [-1, self.dim])
         hidden = tf.reshape(self.intent_mlp.part(0, flat), [-1, self.intents, 2 * self.dim])
         hidden += self.intent_mlp.part(1, self.biases)[None]
-        vectors = self.intent_mlp.finish(tf.reshape(hidden, [-1, 2 * self.dim]))
-        return tf.reshape(vectors + (flat if self.residual else 0.0), [-1, self.intents, self.dim])
+        if context is not None:
+            hidden += self.intent_mlp.part(2, context)[:, None]
+        vectors = tf.reshape(self.intent_mlp.finish(tf.reshape(hidden, [-1, 2 * self.dim])),
+                             [-1, self.intents, self.dim])
+        if self.residual:
+            vectors += sums
+        return vectors if context is None else vectors + context[:, None]
 
     def _signals(self, mask, gaps, dwell):
         """What position, time and dwell give the hidden layer of the importance, [B·T, hidden]."""

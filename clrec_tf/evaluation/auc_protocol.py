@@ -32,7 +32,7 @@ def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature:
     """The AUCs of one model, and with `detailed` their 95 % intervals and most-popular beside them.
 
     Args:
-      user_vectors: [U,d], ready to be compared, in the order of `users`.
+      user_vectors: [U,d] or [U,H,d], ready to be compared, in the order of `users`.
       item_vectors: [V,d], row i = item i + 1, ready to be compared.
       temperature: ρ.
       users: U users.
@@ -50,7 +50,7 @@ def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature:
     targets = users.next_clicks
     known = (targets >= 1) & (targets <= len(counts))
     items = np.stack([np.where(known, targets, 0), draw_negatives(users, len(counts), log_items, seed)])  # [2,U]
-    scores = pair_scores(user_vectors, item_vectors, items)
+    scores = pair_scores(user_vectors, item_vectors, items, temperature)
     if not np.isfinite(scores).all():
         raise UserError("a score is NaN or infinite: the model has diverged; evaluate an earlier checkpoint or train "
                         "with a lower --learning_rate")
@@ -92,10 +92,17 @@ def draw_negatives(users: EvaluationSet, num_items: int, log_items: int, seed: i
     return np.where(drawn <= num_items, drawn, 0)
 
 
-def pair_scores(user_vectors: np.ndarray, item_vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Inner products of users with their own items: [U,d], [V,d], ids int [K,U] -> float64 [K,U]; 0 for id 0."""
-    products = [np.einsum("ud,ud->u", user_vectors, item_vectors[np.maximum(ids, 1) - 1], dtype=np.float64)
-                for ids in items]
+def pair_scores(user_vectors: np.ndarray, item_vectors: np.ndarray, items: np.ndarray, temperature: float
+                ) -> np.ndarray:
+    """Scores of users with their own items: [U,d], [V,d], ids int [K,U] -> float64 [K,U]; 0 for id 0.
+
+    Of several vectors [U,H,d] all together, at the temperature ρ: ρ·log Σ_h e^{⟨u_h, y⟩/ρ}.
+    """
+    vectors = user_vectors if user_vectors.ndim == 3 else user_vectors[:, None]
+    of_vectors = [np.einsum("uhd,ud->hu", vectors, item_vectors[np.maximum(ids, 1) - 1], dtype=np.float64)
+                  for ids in items]
+    products = [scores[0] if len(scores) == 1 else temperature * np.logaddexp.reduce(scores / temperature)
+                for scores in of_vectors]
     # Rounded like the scores of `protocols.vector_scorer`, and for its reason.
     return np.where(items > 0, np.stack(products).astype(np.float32), 0.0).astype(np.float64)
 

@@ -88,15 +88,16 @@ class Choice:
 
 
 def choose(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.ndarray, users: EvaluationSet,
-           counts: np.ndarray, config: EvaluateConfig, settings: DialConfig, seed: int) -> Choice:
+           counts: np.ndarray, config: EvaluateConfig, settings: DialConfig, seed: int,
+           temperature: Optional[float] = None) -> Choice:
     """Chooses among --popularity, or the usual curve, by --popularity_metric and --popularity_tolerance.
 
-    Args: see `curve`; `users` are those of the validation part.
+    Args: see `curve`; `users` are those of the validation part; temperature: of `protocols.vector_scorer`.
     """
     cutoff, candidates = check_metric(settings.popularity_metric)
     config = dataclasses.replace(config, ks=(cutoff,))
     points = curve(user_vectors, item_vectors, coordinate, users, counts, config, seed, popularities(settings),
-                   candidate_sets=tuple(dict.fromkeys(("full", candidates))), intervals=False)
+                   candidate_sets=tuple(dict.fromkeys(("full", candidates))), intervals=False, temperature=temperature)
     diversity = f"aggregate_diversity@{config.list_length}/full"
     pairs = {value: (metrics[settings.popularity_metric], metrics[diversity]) for value, metrics in points.items()}
     value = dial.choose(pairs, settings.popularity_tolerance)

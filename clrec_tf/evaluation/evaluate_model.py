@@ -35,7 +35,6 @@ from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.models.encode import Encoder
 from clrec_tf.models.trained import Trained
-from clrec_tf.settings.serving import default_intents
 
 COLLAPSED = 0.9  # share of users with the same selected intent
 
@@ -55,13 +54,9 @@ class _Encoded:
     encoder: Encoder
     items: np.ndarray
 
-    def searched(self, users: EvaluationSet, intents: int) -> np.ndarray:
-        """The vectors that rankings search, [U,d] or [U,K,d]."""
-        return self.encoder.user_intents(users, intents)[0] if intents > 1 else self.encoder.user_vectors(users)
-
     def vectors(self, users: EvaluationSet, intents: int) -> tuple[np.ndarray, np.ndarray]:
-        """Those, and the items' [V,d]."""
-        return self.searched(users, intents), self.items
+        """The vectors that rankings search, [U,d] or [U,K,d], and the items' [V,d]."""
+        return self.encoder.searched(users, intents), self.items
 
 
 def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
@@ -126,28 +121,27 @@ def _initial(config, trained):
 def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
     """All metrics of one model; `options` of `evaluate_vectors`."""
     settings, seed, counts = config.evaluate, config.paths.seed, data.catalogue.counts
-    vectors = encoded.searched(data.users, settings.eval_intents)
-    heaviest = vectors[:, 0] if vectors.ndim == 3 else vectors
-    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, **options)
+    temperature = encoded.model.temperature
+    vectors = encoded.encoder.searched(data.users, settings.eval_intents)
+    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, temperature, **options)
     if encoded.model.num_intents > 1:
-        result |= {"intents_searched": settings.eval_intents}
+        result |= {"intents_searched": settings.eval_intents or encoded.model.served_intents}
         result |= report_intents(encoded.encoder, routing_of(encoded.model, encoded.encoder, data.catalogue),
                                  encoded.items, data.users, counts, settings, seed, **options)
     if settings.auc:
-        result |= auc_metrics(heaviest, encoded.items, encoded.model.temperature, data.users, counts, data.log_items,
-                              seed, **options)
+        result |= auc_metrics(vectors, encoded.items, temperature, data.users, counts, data.log_items, seed, **options)
     return result
 
 
 def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
     """The curve over --popularity, and the value that is best on validation users, as export chooses it."""
     clicks = counted_of(trained, data.catalogue, config.paths.data_dir)
-    vectors = encoded.searched(data.users, config.evaluate.eval_intents)
+    vectors = encoded.encoder.searched(data.users, config.evaluate.eval_intents)
     result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
                                      config.evaluate, config.paths.seed, curve.popularities(config.dial),
-                                     intervals=False))
+                                     intervals=False, temperature=encoded.model.temperature))
     choice = choose_popularity(config, trained, encoded.encoder, encoded.items, data.catalogue, clicks,
-                               default_intents(trained.model.num_intents))
+                               config.evaluate.eval_intents)
     return result | {"popularity": choice.popularity if choice else 0.0, "popularity_of": clicks.source}
 
 

@@ -59,7 +59,7 @@ def counted_of(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted
 
 
 def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items: np.ndarray, catalogue: Catalogue,
-                      clicks: Counted, intents: int) -> Optional[curve.Choice]:
+                      clicks: Counted, intents: int = 0) -> Optional[curve.Choice]:
     """What validation users choose by --popularity_metric; None, with a warning, where the data set has none.
 
     Args:
@@ -68,7 +68,7 @@ def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items:
       items: [V,d], ready to be compared.
       catalogue: of the data.
       clicks: what p̂ is made of.
-      intents: K, the heaviest of each user that are searched when served.
+      intents: K, the heaviest of each user that are searched; 0: as when served.
     """
     data_dir, count = config.paths.data_dir, len(catalogue.counts)
     try:
@@ -80,5 +80,5 @@ def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items:
         logging.warning("%s has no validation users to choose --popularity on: it is 0, as trained, unless another is "
                         "given", data_dir)
         return None
-    return curve.choose(encoder.user_intents(users, intents)[0], items, clicks.coordinate, users, catalogue.counts,
-                        config.evaluate, config.dial, config.paths.seed)
+    return curve.choose(encoder.searched(users, intents), items, clicks.coordinate, users, catalogue.counts,
+                        config.evaluate, config.dial, config.paths.seed, trained.model.temperature)

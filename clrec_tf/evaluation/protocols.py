@@ -51,12 +51,14 @@ class Rankings:
     lists: Optional[np.ndarray]
 
 
-def vector_scorer(user_vectors: np.ndarray, item_vectors: np.ndarray) -> ScoreChunk:
-    """Inner products; of several vectors per user the largest.
+def vector_scorer(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature: Optional[float] = None
+                  ) -> ScoreChunk:
+    """Inner products; of several vectors per user the largest, or all of them: ρ·log Σ_k e^{⟨u_k, y⟩/ρ}.
 
     Args:
       user_vectors: float [U,d] or [U,K,d].
       item_vectors: float [V,d], row i = item i + 1.
+      temperature: ρ of the sum; None: the largest.
     """
     items = tf.constant(item_vectors, tf.float64)
     user_vectors = user_vectors if user_vectors.ndim == 3 else user_vectors[:, None]
@@ -64,12 +66,17 @@ def vector_scorer(user_vectors: np.ndarray, item_vectors: np.ndarray) -> ScoreCh
     def products(vectors):
         # A float32 product rounds by its place in the matrix, so that equal items would differ and the chunk size would
         # change ranks. Products of float32 are exact in float64; rounding the sum afterwards restores the ties.
-        return tf.cast(tf.matmul(tf.constant(vectors, tf.float64), items, transpose_b=True), tf.float32).numpy()
+        return tf.cast(tf.matmul(tf.constant(vectors, tf.float64), items, transpose_b=True), tf.float32)
 
     def score_chunk(start, stop):
         # One vector at a time: what is held does not grow with K.
-        numbers = range(user_vectors.shape[1])
-        return functools.reduce(np.maximum, (products(user_vectors[start:stop, number]) for number in numbers))
+        of_vectors = (products(user_vectors[start:stop, number]) for number in range(user_vectors.shape[1]))
+        return functools.reduce(tf.maximum if temperature is None else both, of_vectors).numpy()
+
+    def both(scores, more):
+        # Of two equal sums the rounding is equal too, since they are added in the same order.
+        return tf.maximum(scores, more) + temperature * tf.math.log1p(tf.exp(-tf.abs(scores - more) / temperature))
+
     return score_chunk
 
 

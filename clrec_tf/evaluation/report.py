@@ -39,13 +39,14 @@ UNTRAINED = "untrained/"  # the model with its initial values, where an evaluati
 
 
 def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluation_set: EvaluationSet,
-                     counts: np.ndarray, config: EvaluateConfig, seed: int, **options) -> dict:
-    """`evaluate_scorer` for inner products, of several vectors per user the largest.
+                     counts: np.ndarray, config: EvaluateConfig, seed: int, temperature: Optional[float] = None,
+                     **options) -> dict:
+    """`evaluate_scorer` for inner products, of several vectors per user as `protocols.vector_scorer` joins them.
 
-    Args: user_vectors [U,d] or [U,K,d]; item_vectors [V,d], row i = item i + 1.
+    Args: user_vectors [U,d] or [U,K,d]; item_vectors [V,d], row i = item i + 1; temperature: see there.
     """
-    return evaluate_scorer(protocols.vector_scorer(user_vectors, item_vectors), evaluation_set, counts, config, seed,
-                           **options)
+    return evaluate_scorer(protocols.vector_scorer(user_vectors, item_vectors, temperature), evaluation_set, counts,
+                           config, seed, **options)
 
 
 def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: EvaluationSet, counts: np.ndarray,

@@ -5,7 +5,11 @@ over all its H vectors and over two sets of candidates: those that all rows shar
 target's own intent h⁺ (that intent's queue). Every candidate has a count: how often it stands in the queue, 0 for an
 empty slot.
 
-L_cl = −log Σ_h ẅ_h e^{s_hT} + log Σ_{h', y'} n_{y'} e^{s_h'y'},  s = ⟨z, g⟩ / ρ of normalized vectors.
+The paper's objective selects a vector for the numerator, ours (gated, an extension) takes the one of the target's
+intent, with the weights w of the vectors on both sides:
+
+paper:  L_cl = −log Σ_h ẅ_h e^{s_hT} + log Σ_{h', y'} n_{y'} e^{s_h'y'},  s = ⟨z, g⟩ / ρ of normalized vectors
+gated:  L_cl = −(s_{h⁺T} + log w_{h⁺}) + log Σ_{h', y'} n_{y'} w_h' e^{s_h'y'}
 """
 import math
 
@@ -17,6 +21,21 @@ from clrec_tf.losses.grouped_candidates import SortedRows
 
 VECTORS_AT_ONCE = 512  # of users in a chunk: their terms stay near the processor, and products are large enough
 ST_MODES = ("literal", "capped", "soft")
+
+
+def gated_score(scores: tf.Tensor, weight_logits: tf.Tensor, intents: tf.Tensor) -> tf.Tensor:
+    """s_{h⁺} + log w_{h⁺}, w = softmax(w̃): the score of each target under the vector of its own intent.
+
+    Args:
+      scores: [B,H], s_h of each row's target.
+      weight_logits: [B,H], w̃.
+      intents: h⁺ [B] int32, of the targets.
+
+    Returns:
+      [B].
+    """
+    tf.debugging.assert_shapes([(scores, "BH"), (weight_logits, "BH"), (intents, "B")])
+    return tf.gather(scores + tf.nn.log_softmax(weight_logits), intents, batch_dims=1)
 
 
 def selected_score(scores: tf.Tensor, weight_logits: tf.Tensor, mode: str = "literal",

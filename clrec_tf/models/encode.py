@@ -57,11 +57,21 @@ class Encoder:
                                for start in range(0, len(item_rows), CHUNK_ITEMS)])
 
     def compared_items(self, item_rows: np.ndarray) -> np.ndarray:
-        """The same, as compared with user vectors: normalized for the cosine."""
-        return self._model.score_vectors(tf.constant(self.item_vectors(item_rows))).numpy()
+        """The same, as compared with user vectors: see `TwoTower.compared_items`."""
+        return self._model.compared_items(tf.constant(self.item_vectors(item_rows))).numpy()
+
+    def searched(self, users: EvaluationSet, count: int = 0) -> np.ndarray:
+        """What rankings compare with items, float32: [U,D] of one vector per user, else [U,K,D], the heaviest first.
+
+        Args:
+          users: U users.
+          count: K; 0: the model's `served_intents`.
+        """
+        count = count or self._model.served_intents
+        return self.user_intents(users, count)[0] if count > 1 else self.user_vectors(users)
 
     def user_vectors(self, users: EvaluationSet) -> np.ndarray:
-        """f(x) [U,D] float32 of every user, ready to be compared."""
+        """f(x) [U,D] float32 of every user, the heaviest of several, ready to be compared."""
         return np.concatenate([vectors.numpy() for vectors in self._user_chunks(self._users, users)])
 
     def user_intents(self, users: EvaluationSet, count: Optional[int] = None

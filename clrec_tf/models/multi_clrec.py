@@ -21,6 +21,9 @@ from clrec_tf.settings.setting import setting
 @dataclasses.dataclass(frozen=True)
 class MultiCLRecSettings(Section):
     """--model=multi_clrec"""
+    multi_objective: str = setting("gated",
+        "multi_clrec: gated: the vector of a target's intent is trained, and weights count in numerator and "
+        "denominator. paper: the vector selected for the user is trained, by --st_mode.", choices=("gated", "paper"))
     category_feature: str = setting("", "multi_clrec: item feature by which clicks are routed to intents (default: "
                                         "the first).")
     routing_weight: float = setting(1.0, "multi_clrec: weight λ1 of the loss that targets are routed clearly.",
@@ -63,15 +66,16 @@ class MultiCLRec(TwoTower):
       item_encoder: an `IntentItemEncoder`.
       user_encoder: an `IntentUserEncoder`.
       temperature: ρ.
-      settings: of the auxiliary losses.
+      settings: of the objective and the auxiliary losses.
+      all_vectors: whether the loss gives all H vectors a score; else it trains the selected one alone.
     """
 
     Settings = MultiCLRecSettings
     summary = "--num_intents vectors per user, and a queue for each intent."
 
-    def __init__(self, item_encoder, user_encoder, temperature, settings=MultiCLRecSettings()):
+    def __init__(self, item_encoder, user_encoder, temperature, settings=MultiCLRecSettings(), all_vectors=True):
         super().__init__(item_encoder, None, user_encoder, "cosine", temperature, name="multi_clrec")
-        self.settings = settings
+        self.settings, self._all_vectors = settings, all_vectors
 
     @classmethod
     def encoder_name(cls, settings):
@@ -95,7 +99,17 @@ class MultiCLRec(TwoTower):
         items = IntentItemEncoder(sizes.schema.item_rows, sizes.dim, sizes.schema.features, category,
                                   inputs.feature_widths, inputs.content, inputs.encoder_settings.residual, inputs.seed,
                                   sizes.product_dtype)
-        return cls(items, inputs.user_encoder(), sizes.temperature, settings)
+        return cls(items, inputs.user_encoder(), sizes.temperature, settings, inputs.loss == "contrastive")
+
+    @property
+    def served_intents(self):
+        """All H: what the loss is calibrated for is the sum over all of them, of which the largest term is served."""
+        return self.num_intents if self._all_vectors else 1
+
+    @property
+    def gated(self):
+        """By --multi_objective. With one vector per user there is nothing to weigh."""
+        return self._all_vectors and self.settings.multi_objective == "gated" and self.num_intents > 1
 
     @property
     def history_width(self) -> int:
@@ -111,7 +125,11 @@ class MultiCLRec(TwoTower):
         users = self.user_encoder(Clicks(None, items, mask, gaps, dwell))
         # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
         logits, numbers = tf.math.top_k(users.logits, self.num_intents)
-        return tf.gather(users.vectors, numbers, batch_dims=1), tf.nn.softmax(logits), numbers
+        vectors = tf.gather(users.vectors, numbers, batch_dims=1)
+        if self.gated:
+            gate = self.temperature * tf.nn.log_softmax(logits)
+            vectors = tf.concat([vectors, gate[:, :, None]], axis=2)
+        return vectors, tf.nn.softmax(logits), numbers
 
     def route(self, rows):
         """The intent of each item, argmax_h cos(μ_h, c): rows [N,C] -> [N] int32."""
@@ -151,7 +169,7 @@ class MultiCLRec(TwoTower):
         dim, mask = self.item_encoder.dim, tf.sequence_mask(batch["length"], length)
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
         clicks = Clicks(None, tf.reshape(history, [batch_size, length, 2 * dim]), mask, batch.get("time_gap"),
-                        batch.get("dwell"))
+                        batch.get("dwell"), batch.get("seed"))
         users = self.user_encoder(clicks, training=training)
         target_logits = self.user_encoder.route(targets[:, dim:])
         positives = self.score_vectors(targets[:, :dim])

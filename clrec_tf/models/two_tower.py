@@ -100,6 +100,16 @@ class TwoTower(tf.keras.Model):
         return self.user_encoder.num_vectors
 
     @property
+    def served_intents(self) -> int:
+        """How many of a user's vectors are searched where nobody says: those that the loss gives a score for."""
+        return 1
+
+    @property
+    def gated(self) -> bool:
+        """Whether compared vectors have one coordinate more than g: ρ·log w of a user's vector, 1 of an item."""
+        return False
+
+    @property
     def reads(self) -> frozenset:
         """What the query tower reads of clicks beside the items: of "times", "dwell"."""
         return self.user_encoder.reads
@@ -135,6 +145,11 @@ class TwoTower(tf.keras.Model):
         """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
         return l2_normalize(vectors) if self.similarity == "cosine" else vectors
 
+    def compared_items(self, vectors):
+        """Items as users' vectors are compared with them: g [N,D] -> `score_vectors`, where `gated` [N,D+1]."""
+        vectors = self.score_vectors(vectors)
+        return tf.concat([vectors, tf.ones_like(vectors[:, :1])], axis=1) if self.gated else vectors
+
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
         raise NotImplementedError
@@ -152,7 +167,7 @@ class TwoTower(tf.keras.Model):
           gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
 
         Returns:
-          (vectors [B,H,D] ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
+          (vectors [B,H,D], where `gated` [B,H,D+1], ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
         """
         raise NotImplementedError
 

@@ -60,12 +60,20 @@ class MultiQueueNegatives(Objective):
         encoded, negatives = self.compare(batch, training)
         intents, weights = encoded.intents, batch["weight"]
         shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
-        positives = losses.selected_score(intents.scores, intents.users.logits, self._st_mode, self._st_max_ratio)
+        if self.model.gated:
+            log_weights = tf.nn.log_softmax(intents.users.logits)
+            positives = losses.gated_score(intents.scores, intents.users.logits, intents.targets)
+        else:
+            log_weights = None
+            positives = losses.selected_score(intents.scores, intents.users.logits, self._st_mode, self._st_max_ratio)
         denominator, logs = losses.mean_log_denominator(
             intents.users.vectors, intents.targets, shares, negatives.shared, negatives.shared_counts, negatives.own,
-            negatives.own_counts, temperature=self.model.temperature, trained=negatives.trained)
+            negatives.own_counts, temperature=self.model.temperature, log_weights=log_weights,
+            trained=negatives.trained)
         rows = self.model.auxiliary_losses(encoded, batch) - positives
         if negatives.stands_for is not None:
+            if log_weights is not None:
+                logs = logs[:, None] - log_weights
             rows += own_entry_once(encoded.positives, intents.users.vectors, logs, negatives.stands_for,
                                    self.model.temperature)
         return denominator + contrastive.weighted_mean(rows, weights)
@@ -113,7 +121,7 @@ def own_entry_once(positives, vectors, log_denominators, stands_for, temperature
     Args:
       positives: g [B,D], live.
       vectors: z [B,H,D].
-      log_denominators: log Z [B].
+      log_denominators: log Z [B], of weighted vectors log Z − log w [B,H].
       stands_for: [B], entries that the gradient of each positive stands for in the denominators.
       temperature: ρ.
 
@@ -121,6 +129,7 @@ def own_entry_once(positives, vectors, log_denominators, stands_for, temperature
       [B].
     """
     scores = tf.linalg.matvec(tf.stop_gradient(vectors), positives / temperature)
-    chances = tf.stop_gradient(tf.exp(scores - log_denominators[:, None]))  # the gradient of log Z by the scores
+    log_denominators = tf.reshape(log_denominators, [tf.shape(scores)[0], -1])
+    chances = tf.stop_gradient(tf.exp(scores - log_denominators))  # the gradient of log Z by the scores
     term = (1.0 - stands_for) * tf.reduce_sum(chances * scores, axis=1)
     return term - tf.stop_gradient(term)

@@ -31,8 +31,8 @@ class EvaluateConfig(Section):
         "authors' code does.", choices=("canonical", "bert4rec_py2", "authors"))
     auc: bool = setting(False, "Also the AUC of the next click against one random item (HPMN's protocol; prepare "
                                "--split=by_user).")
-    eval_intents: int = setting(1, "Intents K of each user that rankings and lists search, heaviest first; an item's "
-                                   "score is its largest under them. The AUC is of the heaviest alone.", lower=1)
+    eval_intents: int = setting(0, "Intents K of each user that an item's score is made of, heaviest first (0: all, or "
+                                   "the heaviest alone where the loss trains no other).", lower=0)
     max_users: int = setting(0, "Users evaluated, drawn at random (0: all).", lower=0)
     untrained: bool = setting(False, "Also evaluate the model with its initial values, as a baseline.")
 

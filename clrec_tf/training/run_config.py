@@ -14,6 +14,9 @@ from clrec_tf.system.versions import versions
 
 CONFIG_FILE = "config.json"
 
+# What a setting was before it existed, where that is not its default, by the model that reads it.
+_BEFORE = dict(multi_clrec=dict(multi_objective="paper", intent_context="none"))
+
 # What decides the order of the data or the shape of the state; the rest (epochs, learning rate, …) may change.
 _FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
 
@@ -53,10 +56,16 @@ def saved_settings(saved: dict) -> config_lib.Config:
     absent = [module for module in saved.get("paths", {}).get("plugins", ()) if module not in sys.modules]
     if absent:
         raise UserError(f"this run was trained with --plugins={','.join(saved['paths']['plugins'])}: give it here too")
-    values = {name: tuple(value) if isinstance(value, list) else value
-              for key in config_lib.PLUGS for name, value in saved.get(key, {}).items()}
-    # What a batch has to fit is no question for a model that is trained already.
-    return config_lib.Config.of(**values, batch_size=1)
+    values = _before(saved) | {name: tuple(value) if isinstance(value, list) else value
+                               for key in config_lib.PLUGS for name, value in saved.get(key, {}).items()}
+    # What a batch has to fit is no question for a model that is trained already; nor what nobody reads, whose default
+    # may have changed.
+    return config_lib.Config.of(**values, batch_size=1).without_unread()
+
+
+def _before(saved: dict) -> dict:
+    """Settings that a run's model did not have yet, as it worked then."""
+    return dict(_BEFORE.get(saved.get("model", {}).get("model"), {}))
 
 
 def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> None:
@@ -72,9 +81,11 @@ def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) ->
     workdir = config.paths.workdir
     check_schema(saved, schema_hash, config.paths.data_dir, workdir)
     now, defaults = (_fixed(json.loads(json.dumps(record(c)))) for c in (config, config_lib.Config()))
-    saved = _fixed(saved)
+    saved, defaults, unread = _fixed(saved), defaults | _before(saved), config.unread()
     for name, after in now.items():
-        # A setting that did not exist when the run was started had what is its default now.
+        if name in unread:
+            continue
+        # A setting that did not exist when the run was started had what is its default now, or was as _BEFORE says.
         before = saved.get(name, defaults[name])
         if before != after:
             raise UserError(f"--{name}={after} differs from {before}, with which the run in --workdir={workdir} was "

@@ -50,7 +50,7 @@ class Validator:
 
     def metrics(self) -> dict:
         """{name: value} of the current model."""
-        vectors = self._encoder.user_vectors(self._users), self._encoder.compared_items(self._catalogue.item_rows)
+        vectors = self._encoder.searched(self._users), self._encoder.compared_items(self._catalogue.item_rows)
         counts = self._catalogue.counts
         if not self._config.auc:
             return self._rankings(*vectors)
@@ -67,7 +67,7 @@ class Validator:
             users = dial.at_popularity(dial.with_coordinate(users, 0.0), self._popularity)
             items = dial.with_coordinate(items, self._coordinate)
         metrics = evaluate_vectors(users, items, self._users, self._catalogue.counts, self._config, self._seed,
-                                   detailed=False)
+                                   self._model.temperature, detailed=False)
         return {name + self._metric.removeprefix(self._ranking): value for name, value in metrics.items()}
 
 
