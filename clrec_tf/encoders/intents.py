@@ -159,25 +159,25 @@ class IntentUserEncoder(UserEncoder):
         hidden = self.importance_mlp.part(0, flat) + self._signals(mask, clicks.gaps, clicks.dwell)
         scores = self.importance_mlp.finish(hidden)
         weights = importance(tf.reshape(scores, [-1, length]), mask)
-        routing = self.route(flat[:, self.dim:])
-        items = clicks.items[:, :, :self.dim]
-        items = l2_normalize(items) if self.residual else items
-        sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, items)
+        items, categories = tf.split(flat, 2, axis=1)  # whose gradient is one copy; that of slices is one each
+        routing, items = self.route(categories), tf.reshape(items, [-1, length, self.dim])
+        summed = l2_normalize(items) if self.residual else items
+        sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, summed)
         # Routing sums to 1 over the intents, so their sums add up to the sum of all clicks.
         interest = tf.reduce_sum(sums, axis=1)
-        context = self._context(interest, clicks, training)
+        context = self._context(interest, clicks, items, training)
         vectors = l2_normalize(self._intent_vectors(sums, context))
         interest = interest if context is None else interest + context
         interest = self.interest_mlp(interest) + (interest if self.residual else 0.0)
         return Intents(vectors, intent_logits(interest, vectors, self.temperature), routing, tf.reshape(mask, [-1]))
 
-    def _context(self, total, clicks, training):
-        """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d] and the clicks; None: there is none."""
+    def _context(self, total, clicks, items, training):
+        """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d] and the clicks with g [B,T,d]; or None."""
         if self.context_mlp is not None:
             return l2_normalize(self.context_mlp(total) + total)
         if self.context_encoder is None:
             return None
-        items, gaps = clicks.items[:, :, :self.dim], clicks.gaps
+        gaps = clicks.gaps
         if gaps is not None and self.context_encoder.gaps_to_next:
             gaps = gaps_to_next(gaps, clicks.mask)
         vectors = self.context_clicks(items, clicks.mask, gaps)

@@ -1,6 +1,7 @@
 """Everything that an evaluation reports of one trained model: metrics, warnings, tables and pictures, step by step."""
 import dataclasses
 import functools
+import math
 
 from absl import logging
 import numpy as np
@@ -37,6 +38,7 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.models.trained import Trained
 
 COLLAPSED = 0.9  # share of users with the same selected intent
+ONE_SIDED = 0.1  # nats, mean entropy of weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +155,11 @@ def _warn_of_generalists(result):
             "one intent's vector is the heaviest of %.0f %% of the users, so weights say little and rankings by one "
             "vector are those of a generalist: search several (--eval_intents, retrieve --intents), train with "
             "--selection_weight=1, or use --model=clrec where the next click's intent cannot be foreseen", 100 * share)
+    entropy = result.get("intents/entropy", math.inf)
+    if entropy < ONE_SIDED:
+        logging.warning(
+            "intents/entropy is %.3f nats: one vector of each user has nearly all the weight, so the others are hardly "
+            "served; train with --multi_objective=gated and --selection_weight=1, or use --model=clrec", entropy)
 
 
 def _draw(result, encoded: _Encoded, trained, data: _Data, config, points):

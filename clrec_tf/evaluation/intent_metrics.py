@@ -107,6 +107,24 @@ def distinct(numbers):
     return 1 + np.count_nonzero(np.diff(np.sort(numbers, axis=1)), axis=1)
 
 
+def mean_entropy(weights):
+    """Mean entropy of rows of weights [U,H] that sum to 1, nats: 0 where one vector has all of it, at most log H."""
+    logs = np.log(np.maximum(weights, np.finfo(np.float32).tiny))
+    return float(-(weights * logs).sum(axis=1).mean())
+
+
+def calibration_error(chances, happened, bins=10):
+    """How far predicted chances are from what happens: Σ_bins (share of the cases)·|mean chance − frequency|.
+
+    Args:
+      chances: [N] in 0..1, taken together in equal bins.
+      happened: bool [N].
+    """
+    places = np.minimum((chances * bins).astype(int), bins - 1)
+    differences = np.bincount(places, weights=chances - happened, minlength=bins)
+    return float(np.abs(differences).sum() / len(chances))
+
+
 def hit_rate(numbers, wanted):
     """How often the wanted intent [U] is among a user's first [U,K]."""
     return float((numbers == wanted[:, None]).any(axis=1).mean())

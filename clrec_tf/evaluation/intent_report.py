@@ -21,12 +21,23 @@ Selection:
   intents/share_max/selected, effective/selected   how users share out among the intents of their heaviest vectors: a
                             share of 1 means that the same intent is selected for everybody
   intents/weight            mean weight of the heaviest vector
+  intents/entropy           mean entropy of the weights, nats: near 0 the others have none, at most log H
+  intents/calibration       expected calibration error of the weights as chances of the next click's intent: over all
+                            users and intents, in ten bins of the weight, how far its mean is from how often it is right
   intents/hit_rate          how often the heaviest vector's intent is that of the next click; with @7, one of the seven.
                             Of users whose next click is in the vocabulary, as is the next line
   …/constant                the same of the most frequent intents, alike for all users
   hr@K/full/given_intent    hr@K/full if the intent of the next click were known and its vector alone searched, of all
                             users. It bounds what a better selection could bring, and no selection will reach it, since
                             it has read the category of what is looked for
+  …/given_intent/its_items  the same knowledge without that vector: the score of all vectors, among the items that are
+                            routed to that intent
+
+Scores: what one user's H vectors make of an item; s_h = ⟨z_h, g⟩/ρ, and of gated ones s_h + log w_h.
+  hr@K/full/lse             log Σ_h e^{s_h}, which the objective is calibrated for and hr@K/full is of, unless
+                            --eval_intents says less
+  hr@K/full/maximum         max_h s_h, which indexes and servers find; at most log H below
+  hr@K/full/heaviest        s_h of the heaviest vector alone
 """
 import dataclasses
 
@@ -84,9 +95,41 @@ def report_intents(encoder, routing: Routing, item_vectors: np.ndarray, users: E
     Returns:
       {name: float or int}.
     """
+    served = Served(encoder, item_vectors, users, config, seed if detailed else None)
     return (_balance(routing, counts) | _categories(routing, counts)
             | _vectors(encoder, routing, item_vectors, users.sample(MAX_USERS, seed))
-            | _selection(encoder, routing, item_vectors, users, config, seed if detailed else None))
+            | _selection(served, routing) | _rules(served))
+
+
+class Served:
+    """All vectors of all users, and hit rates of what they rank.
+
+    Args: see `report_intents`; interval_seed: None for no intervals.
+    """
+
+    def __init__(self, encoder, item_vectors, users, config, interval_seed):
+        self.items, self.users, self.temperature = item_vectors, users, encoder.temperature
+        self.vectors, self.weights, self.numbers = encoder.user_intents(users)
+        self._config, self._seed = config, interval_seed
+
+    @property
+    def known(self) -> np.ndarray:
+        """Whether each user's next click is in the vocabulary, bool [U]."""
+        return (self.users.next_clicks >= 1) & (self.users.next_clicks <= len(self.items))
+
+    def scorer(self, vectors, temperature=None) -> protocols.ScoreChunk:
+        """See `protocols.vector_scorer`."""
+        return protocols.vector_scorer(vectors, self.items, temperature)
+
+    def hit_rates(self, name: str, scorer: protocols.ScoreChunk) -> dict:
+        """`hr@K/full/NAME` on the next click."""
+        counts = protocols.rank_targets(scorer, self.users, len(self.items),
+                                        filter_seen=self._config.filter_seen).counts["full"]
+        first = self.users.target_splits[:-1]
+        hits = {f"hr@{k}/full/{name}": metrics.hit_rate(counts.better[first], counts.tied[first], k)
+                for k in sorted(map(int, self._config.ks))}
+        result = {name: float(values.mean()) for name, values in hits.items()}
+        return result if self._seed is None else result | metrics.named_intervals(hits, self._seed)
 
 
 def _balance(routing, counts):
@@ -128,36 +171,42 @@ def nearest_items(vectors: np.ndarray, item_vectors: np.ndarray, count: int) -> 
                                                min(count, len(item_vectors))) for start in starts])
 
 
-def _selection(encoder, routing, item_vectors, users, config, interval_seed):
-    """How well the heaviest intents meet the next click, and what knowing its intent would bring."""
-    known = (users.next_clicks >= 1) & (users.next_clicks <= len(item_vectors))
-    wanted = routing.routes[np.where(known, users.next_clicks, 1) - 1]
-    numbers, given, heaviest, start = [], [], [], 0
-    for vectors, weights, chunk in encoder.user_intent_chunks(users):
-        rows = np.arange(len(chunk))
-        given.append(vectors[rows, (chunk == wanted[start + rows, None]).argmax(axis=1)])
-        numbers.append(chunk[:, :HEAVIEST].copy())
-        heaviest.append(weights[:, 0].copy())
-        start += len(chunk)
-    numbers = np.concatenate(numbers)
+def _rules(served: Served) -> dict:
+    """The same vectors joined in three ways."""
+    return (served.hit_rates("heaviest", served.scorer(served.vectors[:, 0]))
+            | served.hit_rates("maximum", served.scorer(served.vectors))
+            | served.hit_rates("lse", served.scorer(served.vectors, served.temperature)))
+
+
+def _selection(served: Served, routing) -> dict:
+    """How well the weights meet the next click, and what knowing its intent would bring."""
+    known, numbers, weights = served.known, served.numbers, served.weights
+    wanted = routing.routes[np.where(known, served.users.next_clicks, 1) - 1]
     selected = np.bincount(numbers[:, 0]) / len(numbers)
     result = {"intents/share_max/selected": float(selected.max()),
               "intents/effective/selected": intent_metrics.effective_number(selected),
-              "intents/weight": float(np.concatenate(heaviest).mean())}
-    for ending, count in (("", 1), (f"@{numbers.shape[1]}", numbers.shape[1])):
+              "intents/weight": float(weights[:, 0].mean()), "intents/entropy": intent_metrics.mean_entropy(weights)}
+    if known.any():
+        right = numbers[known] == wanted[known, None]
+        result["intents/calibration"] = intent_metrics.calibration_error(weights[known].ravel(), right.ravel())
+    heaviest = min(HEAVIEST, numbers.shape[1])
+    for ending, count in (("", 1), (f"@{heaviest}", heaviest)):
         if known.any():
             result |= {f"intents/hit_rate{ending}": intent_metrics.hit_rate(numbers[known, :count], wanted[known]),
                        f"intents/hit_rate{ending}/constant": intent_metrics.constant_hit_rate(wanted[known], count)}
-    return result | _hits_of_given(np.concatenate(given), item_vectors, users, config, interval_seed)
+    of_wanted = (numbers == wanted[:, None]).argmax(axis=1)
+    given = served.vectors[np.arange(len(numbers)), of_wanted]
+    return (result | served.hit_rates("given_intent", served.scorer(given))
+            | served.hit_rates("given_intent/its_items", _only(served, routing.routes, wanted)))
 
 
-def _hits_of_given(vectors, item_vectors, users, config, interval_seed):
-    """Hit rates on the next click if each user is searched with this vector [U,d]."""
-    counts = protocols.rank_targets(protocols.vector_scorer(vectors, item_vectors), users, len(item_vectors),
-                                    filter_seen=config.filter_seen).counts["full"]
-    better, tied = counts.better[users.target_splits[:-1]], counts.tied[users.target_splits[:-1]]
-    hits = {f"hr@{k}/full/given_intent": metrics.hit_rate(better, tied, k) for k in sorted(map(int, config.ks))}
-    result = {name: float(values.mean()) for name, values in hits.items()}
-    if interval_seed is not None:
-        result |= metrics.named_intervals(hits, interval_seed)
-    return result
+def _only(served: Served, routes, wanted) -> protocols.ScoreChunk:
+    """The scores of all vectors, of items of the wanted route [U]; other items come behind all of them."""
+    everything = served.scorer(served.vectors, served.temperature)
+
+    def score_chunk(start, stop):
+        scores = everything(start, stop)
+        behind = 1 + np.abs(scores).max()
+        return np.where(routes == wanted[start:stop, None], scores, scores - 3 * behind)
+
+    return score_chunk

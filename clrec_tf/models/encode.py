@@ -32,6 +32,16 @@ class Encoder:
             tf.function(self._of_histories(tower), input_signature=histories)
             for tower in (model.user_vectors, model.user_intents))
 
+    @property
+    def served_intents(self) -> int:
+        """The model's."""
+        return self._model.served_intents
+
+    @property
+    def temperature(self) -> float:
+        """ρ of the model."""
+        return self._model.temperature
+
     def _of_histories(self, tower):
         """The query tower's `tower`, from item rows in place of item vectors."""
         width = self._model.item_encoder.item_width

@@ -15,8 +15,8 @@ class RawMultiQueue(MultiQueueNegatives):
 
     def __init__(self, item_rows, *arguments):
         super().__init__(*arguments)
-        # Each row is compared with 2Q entries; where there are no more items than that, counts of items are cheaper.
-        self.by_counts = item_rows <= 2 * self.queue.capacity
+        # Counts of items are cheaper than 1+H queues of them, up to about twice the 2Q entries that a row is compared with.
+        self.by_counts = item_rows <= 4 * self.queue.capacity
 
     def compare(self, batch, training):
         pushed = self._push(batch, batch["weight"] > 0)

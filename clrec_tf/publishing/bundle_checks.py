@@ -19,7 +19,6 @@ from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.search_vectors import concatenated
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.search_vectors import served
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.system.pattern_names import readable_name
 
 PARITY = 1e-5  # largest difference between a loaded and a live user vector, or the weight of one
@@ -45,7 +44,7 @@ def check_tower_and_index(folder: str, candidates: Candidates, held_out: HeldOut
     intents = _by_loaded_tower(folder, held_out)
     difference = _difference(intents, held_out)
     index, _ = load_index(os.path.join(folder, INDEX_FOLDER))
-    queries = intents.heaviest(default_intents(intents.vectors.shape[1])).queries()
+    queries = intents.heaviest(held_out.served).queries()
     recalls = measured(index, candidates.searched, queries, demand, index.live)
     return {"users": len(intents.vectors), "parity_difference": difference} | gated(
         recalls, demand, recall_k, "the index as loaded")

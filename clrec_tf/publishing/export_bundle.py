@@ -40,7 +40,6 @@ from clrec_tf.retrieval.recall import demand_of
 from clrec_tf.retrieval.recall import TUNED_STEP
 from clrec_tf.retrieval.saved_index import save_index
 from clrec_tf.retrieval.saved_index import save_queries
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.system.json_files import save_json
 
@@ -93,7 +92,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     check_lists(held_out, candidates.compared, config)
     demand = lambda items: demand_of(int(items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
                                      config.target_recall)
-    of_all, queries = demand(len(candidates.items)), held_out.queries(default_intents(model.num_intents))
+    of_all, queries = demand(len(candidates.items)), held_out.queries(model.served_intents)
     index = build_index(config.index, candidates.searched, queries, of_all, model.similarity == "cosine",
                         usual_head(len(candidates.items)))
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,
@@ -156,9 +155,10 @@ def _manifest(version, parts: TowerParts, schema: Schema, dial: Dial, index: Ind
     return dict(
         version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
         checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
-        items=len(candidates.items), dimension=int(candidates.compared.shape[1]), similarity=model.similarity,
+        items=len(candidates.items), dimension=int(candidates.compared.shape[1]) - model.gated, gate=model.gated,
+        similarity=model.similarity,
         max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
-        intents=model.num_intents, titles=candidates.titles is not None, popularity=dial.default,
+        intents=model.num_intents, served_intents=model.served_intents, titles=candidates.titles is not None, popularity=dial.default,
         dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,
                   mean_log_count=mean_log_count(dial.counts), source=dial.source, **dial.chosen_by),
         index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), run_config=facts.run_config)

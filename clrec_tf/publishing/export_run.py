@@ -17,7 +17,6 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
 from clrec_tf.retrieval.export_folder import export_dir_of
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.training.restore import load_trained
 
 
@@ -48,8 +47,7 @@ def _dial(config, data_dir, trained, catalogue) -> Dial:
     if settings.values is not None and len(settings.values) == 1:
         return dataclasses.replace(given, default=settings.values[0])
     encoder = Encoder(trained.model, trained.max_history)
-    choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, counts,
-                               default_intents(trained.model.num_intents))
+    choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, counts)
     if choice is None:
         return dataclasses.replace(given, chosen_by=dict(metric="none"))
     return dataclasses.replace(given, default=choice.popularity, chosen_by=choice.chosen_by)

@@ -21,9 +21,11 @@ class HeldOutUsers:
     Attributes:
       requests: per batch, inputs of `serving_default` by name, as arrays with original ids; popularity is 0.
       intents: all H of each by the live model, in the order of the requests, without the dial's coordinate.
+      served: how many of them a user is searched with where nobody says.
     """
     requests: list[dict[str, np.ndarray]]
     intents: Intents
+    served: int
 
     def queries(self, count: int) -> np.ndarray:
         """The `count` heaviest vectors of each user at popularity 0, float32 [N·K,d+1], a user's together."""
@@ -58,7 +60,7 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
     original[candidates.item_numbers] = candidates.original_ids
     requests = [_request(users.take(chosen[start:start + _BATCH]), original, uses_time, uses_dwell)
                 for start in range(0, len(chosen), _BATCH)]
-    return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))))
+    return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))), encoder.served_intents)
 
 
 def _only_catalogue(users, size):

@@ -96,6 +96,7 @@ class _Reader:
     def __init__(self, bundle):
         self._bundle, self.normalized, self.guessed = bundle, 0, 0
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
+        self._gate = [1.0] if bundle.manifest["gate"] else []  # what every item has there
         self._cosine = bundle.manifest["similarity"] == "cosine"
 
     def item(self, value, where):
@@ -138,13 +139,13 @@ class _Reader:
                 raise DataError(f"{where} has {name}, but the popularity of this bundle counts {dial.source}: give "
                                 "those")
             if last is not None:
-                raise DataError(f"{where} has both {name} and a vector of {self._dimension + 1} numbers, whose last "
+                raise DataError(f"{where} has both {name} and a vector of {self._bundle.width} numbers, whose last "
                                 "one is the popularity: give one of them")
             if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < _MOST_COUNTED:
                 raise DataError(f"{where}: {name} {count!r} must be a number of at least 0")
             last = dial.coordinate(count)
         if not dial.there:
-            return vector
+            return vector  # a bundle of before the gate too
         if last is None and place >= 0:
             last = float(self._bundle.item_vectors(np.array([place]))[0, -1])
         if last is None:
@@ -154,7 +155,7 @@ class _Reader:
         if not least - _SLACK <= last <= most + _SLACK:
             raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it "
                             f"is from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
-        return np.append(vector, last)
+        return np.concatenate([vector, self._gate, [last]])
 
     def _ids(self, ids, where):
         """Ids of the bundle's type."""
@@ -177,7 +178,11 @@ class _Reader:
             place = int(np.argmin(finite))
             raise DataError(f"{where}: vector[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or "
                             "leave the item out")
-        vector, last = vector[:self._dimension], (vector[-1] if len(values) > self._dimension else None)
+        vector, gate, last = vector[:self._dimension], vector[self._dimension:-1], (
+            vector[-1] if len(values) > self._dimension else None)
+        if last is not None and list(gate) != self._gate:
+            raise DataError(f"{where}: vector[{self._dimension}] = {gate[0]:g} must be 1, as it is of every item of this "
+                            "bundle: give vectors as `encode_items` gives them, or the first numbers alone")
         if not self._cosine:
             return vector, last
         norm = np.linalg.norm(vector)

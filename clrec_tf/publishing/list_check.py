@@ -5,7 +5,6 @@ import numpy as np
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import constant_lists
 from clrec_tf.publishing.held_out import HeldOutUsers
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.settings.serving import ExportConfig
 
 
@@ -22,7 +21,7 @@ def check_lists(held_out: HeldOutUsers, item_vectors: np.ndarray, config: Export
     histories = [tuple(item for item in row if item not in ("", -1))
                  for request in held_out.requests for row in request["history"].tolist()]
     same = constant_lists.same_for_everybody(
-        vectors[rows][:, :default_intents(vectors.shape[1])], item_vectors, [histories[row] for row in rows])
+        vectors[rows][:, :held_out.served], item_vectors, [histories[row] for row in rows])
     if not same:
         return
     message = f"the model gives the same list to everybody: {same}"

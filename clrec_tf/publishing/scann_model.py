@@ -33,7 +33,6 @@ from clrec_tf.retrieval.bundle_files import NEEDS_FILE
 from clrec_tf.retrieval.recall import as_good_as
 from clrec_tf.retrieval.recall import Demand
 from clrec_tf.retrieval.scann_index import SMALLEST_SCANN
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.system.atomic import new_folder
 from clrec_tf.system.json_files import save_json
@@ -104,7 +103,7 @@ def export_scann(parts: TowerParts, held_out: HeldOutUsers, config: ExportConfig
     Raises:
       UserError: the recall is not reached, or the folder cannot be written; nothing is left then.
     """
-    searched, count = parts.candidates.searched, default_intents(parts.model.num_intents)
+    searched, count = parts.candidates.searched, held_out.served
     k = min(config.recall_k, len(searched))
     index = OpsIndex.build(searched, parts.model.similarity == "cosine", usual_head(len(searched)))
     index = cheapest(index, searched, held_out.queries(count), demand)

@@ -21,7 +21,6 @@ from clrec_tf.publishing.candidates import Candidates
 from clrec_tf.publishing.held_out import HeldOutUsers
 from clrec_tf.retrieval.bundle_files import WARMUP_FILE
 from clrec_tf.retrieval.signatures import check_model_name
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.system.atomic import new_file
 from clrec_tf.system.pattern_names import readable_name
 
@@ -60,7 +59,7 @@ def write_warmup(folder: str, model_name: str, candidates: Candidates, held_out:
             history = {name: _first(values, size) for name, values in held_out.requests[0].items()}
             history["popularity"] = np.full(size, popularity, np.float32)
             if count > 1:
-                history["intents"] = np.full(size, default_intents(count), np.int32)
+                history["intents"] = np.full(size, held_out.served, np.int32)
             search = dict(k=np.full(size, _WARMUP_K, np.int32), exclude=history["history"])
             requests = {"serving_default": history, "retrieve": history | search,
                         "encode_items": {"ids": _first(candidates.original_ids, size)}}

@@ -36,7 +36,6 @@ from clrec_tf.retrieval.manifest import read_manifest
 from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.search_vectors import served
-from clrec_tf.settings.serving import default_intents
 from clrec_tf.system.pattern_names import readable_name
 
 
@@ -66,8 +65,8 @@ class Bundle:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector of the index: d, and the dial's coordinate where there is one."""
-        return self.manifest["dimension"] + self.dial.there
+        """Numbers of a vector of the index: d, and the coordinates of the gate and the dial where they are there."""
+        return self.manifest["dimension"] + self.manifest["gate"] + self.dial.there
 
     def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0,
                      popularity: float = 0.0) -> Intents:
@@ -77,7 +76,7 @@ class Bundle:
           history: [B,L] original ids.
           timestamps, request_time: [B,L] and [B] seconds, ≤ 0 unknown; needed if the model uses time.
           dwell: [B,L] seconds, < 0 unknown; needed if the model uses dwell times.
-          count: K, the heaviest intents given (0: `default_intents`).
+          count: K, the heaviest intents given (0: as many as the manifest says).
           popularity: α of all users.
         """
         inputs = {"history": np.asarray(history)}
@@ -88,7 +87,8 @@ class Bundle:
         if self.manifest["uses_dwell"]:
             inputs["dwell"] = np.asarray(dwell, np.int64)
         intents = self.manifest["intents"]
-        return served(self.tower.signatures["serving_default"], inputs, intents, count or default_intents(intents))
+        return served(self.tower.signatures["serving_default"], inputs, intents,
+                      count or self.manifest["served_intents"])
 
     def recent_intents(self, positions, timestamps=None, request_time=None, dwell=None, count: int = 0,
                        popularity=0.0) -> Intents:
@@ -109,7 +109,7 @@ class Bundle:
         if self.manifest["uses_time"]:
             inputs.append(tf.constant(request_time, tf.int64))
         outputs = self._recent(*inputs)
-        count = count or default_intents(self.manifest["intents"])
+        count = count or self.manifest["served_intents"]
         return Intents(*(part.numpy()[:, :count] for part in outputs))
 
     @functools.cached_property

@@ -15,7 +15,6 @@ from clrec_tf.retrieval import merge as merge_lib
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.user_requests import UserRequest
-from clrec_tf.settings.serving import default_intents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Retriever:
             raise UserError(f"--intents={defaults.intents}: the model of {bundle.path} has {self.available}; give at "
                             "most that many, or 0")
         self.defaults = dataclasses.replace(
-            defaults, intents=defaults.intents or default_intents(self.available),
+            defaults, intents=defaults.intents or bundle.manifest["served_intents"],
             popularity=bundle.dial.checked(defaults.popularity, f"--popularity for {bundle.path}"))
         self.intents = self.defaults.intents
 

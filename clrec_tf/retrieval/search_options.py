@@ -11,7 +11,7 @@ class SearchOptions:
     Attributes:
       k: items wanted, ≥ 1; fewer come where no more are left.
       exclude_seen: leave every item of the history out, also those older than the tower looks at.
-      intents: K, the heaviest intents searched (0: `default_intents`).
+      intents: K, the heaviest intents searched (0: as many as the bundle says).
       merge: "maximum" or "quota", see `merge`.
       exclude: original ids that must not come; unknown ones do not matter.
       allow: original ids of which alone any may come, such as those in stock; None for all. They are scored exactly,

@@ -5,12 +5,6 @@ from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 AUTHORS_USERS = 10_000  # of --pop100_protocol=authors
-_MOST_BY_DEFAULT = 4  # intents that a user is searched with where --intents is 0
-
-
-def default_intents(available: int) -> int:
-    """K where none is asked for, of the H intents that a model has."""
-    return min(_MOST_BY_DEFAULT, available)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +64,8 @@ class RetrieveConfig(Section):
         "Comma-separated original item ids, oldest first; empty: JSON lines from standard input.")
     k: int = setting(10, "Items retrieved per user.", lower=1, upper=10_000)
     exclude_seen: bool = setting(False, "Leave the history's items out of the result.")
-    intents: int = setting(0, "Intents K that a user is searched with, the heaviest ones (0: 4, or all if the model "
-                              "has fewer).", lower=0)
+    intents: int = setting(0, "Intents K that a user is searched with, the heaviest ones (0: all, or the heaviest alone "
+                              "where the loss trains no other). Fewer are faster and find less.", lower=0)
     merge: str = setting("maximum",
         "How the intents' lists become one. maximum: the items of highest score, whichever intent they are from. "
         "quota: each intent brings its share, in proportion to the weights and at least a tenth.",
