@@ -158,7 +158,8 @@ class Config:
             return f"--model={', '.join(sorted(towers))}, not to {tower}"
         if name in LOSSES.fields():
             return f"--loss={', '.join(LOSSES.owners(name))}, not to {self.loss.loss}"
-        return f"--user_encoder={', '.join(ENCODERS.owners(name))}, not to {self.encoder_class.registered_name}"
+        names = [owner for owner in ENCODERS.owners(name) if owner in ENCODERS.names()]
+        return f"--user_encoder={', '.join(names)}, not to {self.encoder_class.registered_name}"
 
 
 def _readable(tower: str) -> set[str]:

@@ -90,7 +90,7 @@ def test_several_intents_are_merged_at_the_same_popularity():
     found, _ = Retriever(bundle)(requests, options)
     coordinate = bundle.item_vectors()[:, -1]
     for row, alpha in enumerate(ALPHAS):
-        scores = (vectors.vectors[row, :, :8] @ bundle.item_vectors()[:, :8].T).max(axis=0) + alpha * coordinate
+        scores = (vectors.vectors[row, :, :-1] @ bundle.item_vectors()[:, :-1].T).max(axis=0) + alpha * coordinate
         assert found[row].ids == bundle.item_ids[np.argsort(-scores, kind="stable")[:10]].tolist()
         assert set(found[row].weights) == set(plain[row].weights)
     assert found[2].ids != plain[2].ids and found[0].ids == plain[0].ids

@@ -30,7 +30,7 @@ COUNTS = np.arange(12, 0, -1)
 @pytest.fixture(scope="module", name="world")
 def fixture_world():
     """Model, encoder, catalogue and 40 users of up to 5 clicks; some targets are unknown."""
-    model, rng = tiny_multi.tiny_model(INTENTS), np.random.default_rng(1)
+    model, rng = tiny_multi.tiny_model(INTENTS, tiny_multi.GATED), np.random.default_rng(1)
     items = np.arange(1, tiny_multi.ITEMS + 1)
     catalogue = Catalogue(np.stack([items, tiny_multi.CATEGORY[items]], axis=1), COUNTS, items * 10, None)
     lengths = rng.integers(1, 6, 40)
@@ -43,6 +43,28 @@ def fixture_world():
 def vectors_of(world):
     model, encoder, catalogue, users = world
     return encoder.compared_items(catalogue.item_rows), *encoder.user_intents(users)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.001])
+def test_score_of_all_vectors_is_their_soft_maximum(temperature):
+    rng = np.random.default_rng(0)
+    users, items = rng.normal(size=(9, 4, 5)).astype(np.float32), rng.normal(size=(30, 5)).astype(np.float32)
+    items[17] = items[3]  # equal items tie
+    scores = protocols.vector_scorer(users, items, temperature)(2, 8)
+    products = np.einsum("ukd,vd->uvk", users[2:8].astype(float), items.astype(float)) / temperature
+    np.testing.assert_allclose(scores, temperature * np.logaddexp.reduce(products, axis=2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(scores[:, 3], scores[:, 17])
+    alone = users[:, :1]
+    np.testing.assert_array_equal(protocols.vector_scorer(alone, items, temperature)(0, 9),
+                                  protocols.vector_scorer(alone, items)(0, 9))
+
+
+def test_entropy_and_calibration_by_hand():
+    weights = np.array([[0.5, 0.5], [1.0, 0.0]], np.float32)
+    assert intent_metrics.mean_entropy(weights) == pytest.approx(np.log(2) / 2)
+    # Ten bins: .05 and .09 in the first, of which one of two happened; .95 in the last, right; 1.0 there too, wrong.
+    error = intent_metrics.calibration_error(np.array([.05, .09, .95, 1.0]), np.array([True, False, True, False]))
+    assert error == pytest.approx((abs(.14 - 1) + abs(1.95 - 1)) / 4)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -122,6 +144,9 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
     routing, config = routing_of(model, encoder, catalogue), EvaluateConfig(ks=("1", "3"), filter_seen=True)
     result = report_intents(encoder, routing, items, users, COUNTS, config, 0)
     own, themes, selected, hits, repeats = [], [], [], {1: 0, 3: 0}, 0
+    rules = dict(heaviest=lambda scores: scores[0], maximum=lambda scores: scores.max(axis=0),
+                 lse=lambda scores: np.logaddexp.reduce(scores / .4))
+    joined = {name: {1: 0, 3: 0} for name in (*rules, "given_intent/its_items")}
     for user, target in enumerate(users.target_ids):
         brought = []
         for vector, number in zip(vectors[user], numbers[user]):
@@ -136,7 +161,15 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
         selected.append(numbers[user, 0] == wanted)
         scores = items @ vectors[user, numbers[user].tolist().index(wanted)]
         seen = set(users.history_ids[slice(*users.history_splits[user:user + 2])]) - {target}
-        rank = 1 + sum(scores[item] > scores[target - 1] for item in range(12) if item + 1 not in seen)
+        rank_of = lambda scores, among=range(12): 1 + sum(
+            scores[item] > scores[target - 1] for item in among if item + 1 not in seen)
+        for name, rule in rules.items():
+            of_rule = rule(vectors[user].astype(float) @ items.T.astype(float))
+            for k in joined[name]:
+                joined[name][k] += rank_of(of_rule) <= k
+        for k in hits:
+            joined["given_intent/its_items"][k] += rank_of(of_rule, np.flatnonzero(routing.routes == wanted)) <= k
+        rank = rank_of(scores)
         hits = {k: count + (rank <= k) for k, count in hits.items()}
         repeats += 1
     assert result["intents/own_items@10"] == pytest.approx(np.mean(own))
@@ -148,6 +181,11 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
     for k, count in hits.items():
         name = f"hr@{k}/full/given_intent"
         assert result[name] == pytest.approx(count / 40) and result[f"{name}/low"] <= result[name] <= 1
+    for rule, of_rule in joined.items():
+        for k, count in of_rule.items():
+            assert result[f"hr@{k}/full/{rule}"] == pytest.approx(count / 40)
+    assert joined["lse"] != joined["heaviest"] and joined["given_intent/its_items"][1] > joined["lse"][1]
+    assert result["intents/entropy"] == pytest.approx(intent_metrics.mean_entropy(weights))
     assert 0 < repeats < 40 and 0 < np.mean(own) < 1 and 0 < np.mean(selected) < 1
     shares = COUNTS @ routing.probabilities / COUNTS.sum()
     assert result["intents/share_max/soft"] == pytest.approx(shares.max())
@@ -159,9 +197,10 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
 
 def test_nearest_items_do_not_depend_on_the_memory(world, monkeypatch):
     items, vectors, *_ = vectors_of(world)
-    whole = nearest_items(vectors.reshape(-1, tiny_multi.DIM), items, 5)
+    flat = vectors.reshape(-1, vectors.shape[2])
+    whole = nearest_items(flat, items, 5)
     monkeypatch.setattr(protocols, "MEMORY_BYTES", 1)
-    np.testing.assert_array_equal(nearest_items(vectors.reshape(-1, tiny_multi.DIM), items, 5), whole)
+    np.testing.assert_array_equal(nearest_items(flat, items, 5), whole)
     assert nearest_items(vectors[0], items, 20).shape == (INTENTS, 12)
 
 
@@ -210,7 +249,7 @@ def test_evaluation_of_a_run_has_metrics_and_picture(trained):
         assert json.load(file) == result
     with open(f"{workdir}/intents.png", "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
-    assert result["intents_searched"] == 1 and 0 < result["intents/own_items@10/chance"] < 1
+    assert result["intents_searched"] == 4 and 0 < result["intents/own_items@10/chance"] < 1
     for name in ("intents/share_min/soft", "intents/category_purity", "intents/hit_rate@4", "intents/themes@4",
                  "hr@10/full/given_intent"):
         assert 0 <= result[name] and 0 <= result[f"untrained/{name}"]
@@ -218,12 +257,25 @@ def test_evaluation_of_a_run_has_metrics_and_picture(trained):
     assert result["intents/categories/chance"] > 2.9 and result["intents/hit_rate@4"] == 1
 
 
-def test_several_intents_are_searched_everywhere_but_in_the_auc(trained):
-    one, all_of_them = (evaluated(trained, eval_intents=count, auc=True, max_users=40) for count in (1, 4))
-    assert all_of_them["intents_searched"] == 4 and one["auc/paired"] == all_of_them["auc/paired"]
-    for name in ("mrr/full", "mrr/uniform100", "gini@10/full"):
-        assert one[name] != all_of_them[name]
-    assert one["intents/own_items@10"] == all_of_them["intents/own_items@10"]
+def test_as_many_intents_as_are_asked_for_are_searched_everywhere(trained):
+    one, every, by_default = (evaluated(trained, eval_intents=count, auc=True, max_users=40) for count in (1, 4, 0))
+    assert (one["intents_searched"], every["intents_searched"]) == (1, 4) and by_default == every
+    for name in ("mrr/full", "mrr/uniform100", "gini@10/full", "auc/paired"):
+        assert one[name] != every[name]
+    for name in ("intents/own_items@10", "hr@10/full/heaviest", "hr@10/full/maximum", "hr@10/full/lse"):
+        assert one[name] == every[name]
+    for k in (1, 10):
+        assert one[f"hr@{k}/full"] == one[f"hr@{k}/full/heaviest"]
+        assert every[f"hr@{k}/full"] == every[f"hr@{k}/full/lse"]
+
+
+def test_a_loss_of_the_selected_vector_is_ranked_by_it(tmp_path):
+    """--loss=ipw trains the heaviest vector alone, so there is no gate and no other vector is searched."""
+    settings = small_run.config(small_run.prepared(tmp_path), tmp_path / "run", epochs=1,
+                                model=dict(model="multi_clrec", num_intents=4, loss="full_softmax"))
+    assert small_run.run(settings) == 0
+    result = evaluated(settings)
+    assert result["intents_searched"] == 1 and result["hr@10/full"] == result["hr@10/full/heaviest"]
 
 
 def test_more_intents_than_there_are_name_both(trained, tmp_path):

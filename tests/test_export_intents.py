@@ -22,18 +22,19 @@ USERS = 50
 
 def test_a_published_version_says_how_many_intents_it_has():
     bundle, world = exported.loaded(exported.MULTI), exported.world(exported.MULTI)
-    facts = dict(intents=exported.INTENTS, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
+    facts = dict(intents=exported.INTENTS, served_intents=exported.INTENTS, gate=True, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
     assert facts.items() <= bundle.manifest.items()
     assert bundle.manifest["measured"]["recall"] == 1 and bundle.manifest["measured"]["parity_difference"] <= 2e-6
     order = np.argsort(-world.catalogue.counts, kind="stable")
     items = world.model.score_vectors(world.model.item_vectors(world.catalogue.item_rows[order])).numpy()
     np.testing.assert_allclose(bundle.item_vectors()[:, :8], items, atol=1e-6)
+    assert bundle.item_vectors().shape[1] == bundle.width == 10 and (bundle.item_vectors()[:, 8] == 1).all()
 
 
 def test_histories_and_candidates_have_matrices_of_their_own_and_item_tables_stay_behind():
     folder = exported.bundle_folder(exported.MULTI)
     shapes = [shape for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
-    assert [exported.ITEMS, 16] in shapes and [exported.ITEMS, 8] in shapes
+    assert [exported.ITEMS, 16] in shapes and [exported.ITEMS, 9] in shapes
     assert not [shape for shape in shapes if shape[:1] in ([9], [1 + exported.ITEMS + exported.BUCKETS])]
 
 
@@ -82,7 +83,7 @@ def test_the_order_of_almost_equal_weights_is_no_difference(tmp_path, monkeypatc
     assert "1" in os.listdir(tmp_path)
 
 
-def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):
+def test_recall_is_measured_on_all_intents(tmp_path, monkeypatch):
     asked, held_out, honest = {}, [], export_bundle.held_out_users
     monkeypatch.setattr(export_bundle, "held_out_users", lambda *a: held_out.append(honest(*a)) or held_out[0])
     for module, name in ((export_bundle, "build_index"), (bundle_checks, "measured")):
@@ -91,10 +92,10 @@ def test_recall_is_measured_on_the_heaviest_intents(tmp_path, monkeypatch):
             asked.__setitem__(name, a[2]), function(*a))[1])
     exported.world(exported.MULTI).export(tmp_path)
     vectors = held_out[0].intents.vectors
-    assert vectors.shape[1:] == (exported.INTENTS, 8) and 30 < len(vectors) <= USERS
+    assert vectors.shape[1:] == (exported.INTENTS, 9) and 30 < len(vectors) <= USERS
     for queries in asked.values():
-        np.testing.assert_allclose(queries[:, :8], vectors[:, :4].reshape(-1, 8), atol=1e-5)
-        assert not queries[:, 8].any()
+        np.testing.assert_allclose(queries[:, :9], vectors.reshape(-1, 9), atol=1e-5)
+        assert not queries[:, 9].any() and queries[:, 8].max() < 0
     assert len(asked) == 2
 
 

@@ -22,14 +22,14 @@ def items_of(**options):
     return IntentItemEncoder(20, DIM, FEATURES, "genres", seed=1, **options)
 
 
-def users_of(boundaries=(60, 600), uses_dwell=True, residual=False):
+def users_of(boundaries=(60, 600), uses_dwell=True, residual=False, intent_context="none"):
     schema = Schema(19, 20, FEATURES, 0, "int", True, 0, 0, {}, {}, has_dwell=uses_dwell)
-    encoder = IntentUserEncoder(IntentSettings(INTENTS, residual=residual),
-                                Sizes(DIM, HISTORY, TEMPERATURE, "backward", boundaries, schema, 7))
+    settings = IntentSettings(num_intents=INTENTS, residual=residual, intent_context=intent_context)
+    encoder = IntentUserEncoder(settings, Sizes(DIM, HISTORY, TEMPERATURE, "backward", boundaries, schema, 7))
     # Biases that are not zero, so that forgetting one shows.
     rng = np.random.default_rng(0)
-    for layer in (encoder.importance_mlp, encoder.intent_mlp, encoder.interest_mlp):
-        for bias in (layer.first_bias, layer.last_bias):
+    for layer in (encoder.importance_mlp, encoder.intent_mlp, encoder.interest_mlp, encoder.context_mlp):
+        for bias in () if layer is None else (layer.first_bias, layer.last_bias):
             bias.assign(rng.normal(size=bias.shape))
     return encoder
 
@@ -61,9 +61,10 @@ def encode(encoder, clicks, mask, gaps, dwell):
     return encoder(Clicks(None, *(tf.constant(part) for part in (clicks, mask, gaps, dwell))))
 
 
+@pytest.mark.parametrize("context", ["none", "sum", "attention", "sasrec"])
 @pytest.mark.parametrize("residual", [False, True])
-def test_user_encoder_is_the_formula(residual):
-    encoder, (clicks, mask, gaps, dwell) = users_of(residual=residual), batch()
+def test_user_encoder_is_the_formula(residual, context):
+    encoder, (clicks, mask, gaps, dwell) = users_of(residual=residual, intent_context=context), batch()
     found = encode(encoder, clicks, mask, gaps, dwell)
     bucket = {-1: 3, 5: 0, 60: 1, 1000: 2}
     log2 = {-1: 32, 0: 0, 3: 2, 90: 7}  # 1 + floor(log2 Δ); the last of 33 is unknown
@@ -77,15 +78,33 @@ def test_user_encoder_is_the_formula(residual):
         p = softmax(mlp(encoder.importance_mlp, g, c, *signals)[:, 0])
         routing = softmax(l2(c) @ l2(encoder.prototypes.numpy()).T / TEMPERATURE)
         items = l2(g) if residual else g
-        sums = np.einsum("th,t,td->hd", routing, p, items)
-        z = mlp(encoder.intent_mlp, sums, encoder.biases.numpy()) + (sums if residual else 0)
-        m = mlp(encoder.interest_mlp, p @ items) + (p @ items if residual else 0)
+        sums, total = np.einsum("th,t,td->hd", routing, p, items), p @ items
+        parts = [sums, encoder.biases.numpy()]
+        added = context_of(encoder, items, gaps[row, :n], total)
+        if context != "none":
+            parts.append(np.tile(added, (INTENTS, 1)))
+        z = mlp(encoder.intent_mlp, *parts) + (sums if residual else 0) + added
+        m = mlp(encoder.interest_mlp, total + added) + (total + added if residual else 0)
         np.testing.assert_allclose(found.vectors[row], l2(z), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.logits[row], l2(z) @ l2(m) / TEMPERATURE, rtol=1e-4, atol=1e-4)
 
 
-def test_padding_is_irrelevant():
-    encoder, (clicks, mask, gaps, dwell) = users_of(), batch()
+def context_of(encoder, items, gaps, total):
+    """c [d] of one user's n clicks: g [n,d], seconds before the target [n], Σ_t p_t g_t [d]; 0 where there is none."""
+    if encoder.context_mlp is not None:
+        return l2(mlp(encoder.context_mlp, total) + total)
+    if encoder.context_encoder is None:
+        return np.zeros(DIM)
+    if encoder.context_encoder.gaps_to_next:
+        gaps = np.append(np.where((gaps[:-1] < 0) | (gaps[1:] < 0), -1, gaps[:-1] - gaps[1:]), gaps[-1])
+    items, mask, gaps = tf.constant(items[None], tf.float32), tf.ones([1, len(items)], tf.bool), tf.constant(gaps[None])
+    vectors = encoder.context_clicks(items, mask, gaps)
+    return l2(encoder.context_encoder(Clicks(vectors, items, mask, gaps)).numpy()[0])
+
+
+@pytest.mark.parametrize("context", ["none", "sum", "attention", "sasrec"])
+def test_padding_is_irrelevant(context):
+    encoder, (clicks, mask, gaps, dwell) = users_of(intent_context=context), batch()
     expected = encode(encoder, clicks, mask, gaps, dwell)
     clicks = np.where(mask[:, :, None], clicks, 1e3).astype(np.float32)
     found = encode(encoder, clicks, mask, np.where(mask, gaps, 60), np.where(mask, dwell, 3))
@@ -93,8 +112,9 @@ def test_padding_is_irrelevant():
     np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
 
 
-def test_an_empty_history_is_finite():
-    encoder, (clicks, mask, gaps, dwell) = users_of(), batch(lengths=(0, 3, 1))
+@pytest.mark.parametrize("context", ["none", "sum", "attention", "sasrec"])
+def test_an_empty_history_is_finite(context):
+    encoder, (clicks, mask, gaps, dwell) = users_of(intent_context=context), batch(lengths=(0, 3, 1))
     with tf.GradientTape() as tape:
         found = encode(encoder, clicks, mask, gaps, dwell)
         loss = tf.reduce_sum(found.vectors * tf.range(1.0, 1 + DIM)) + tf.reduce_sum(found.logits)

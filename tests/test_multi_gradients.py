@@ -47,8 +47,14 @@ def of_row(model, queues, history, target, mode):
     intent = int(tf.argmax(target_logits))
     log_z = tf.reduce_logsumexp(cosines(z, items_of(model, [*queues.main, *queues.own[intent]])[0]))
     weights, chosen = tf.nn.softmax(weight_logits), tf.one_hot(tf.argmax(weight_logits), model.num_intents)
+    if mode == "gated":
+        log_weights = tf.math.log(weights)
+        log_z = tf.reduce_logsumexp(
+            cosines(z, items_of(model, [*queues.main, *queues.own[intent]])[0]) + log_weights[:, None])
     straight = tf.stop_gradient(chosen - weights) + weights
-    if mode == "literal":
+    if mode == "gated":
+        selected = scores[intent] + log_weights[intent]
+    elif mode == "literal":
         selected = tf.math.log(tf.reduce_sum(straight * tf.exp(scores)))
     else:
         selected = tf.math.log(tf.reduce_sum(weights * tf.exp(scores)))
@@ -77,12 +83,14 @@ def gradients_of(loss, variables, tape):
     return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
 
 
-@pytest.mark.parametrize("mode", ["literal", "soft"])
+@pytest.mark.parametrize("mode", ["literal", "soft", "gated"])
 @pytest.mark.parametrize("item_rows", [10**6, 1])
 def test_gradient_of_the_whole_loss(mode, item_rows):
     """Over steps that move the model, so that items are routed otherwise when they leave the main queue."""
-    model, rng = tiny_multi.tiny_model(5, MultiCLRecSettings(**WEIGHTS)), np.random.default_rng(5)
-    objective = tiny_multi.objective_of("raw", model, 7, item_rows, mode)
+    objective = "gated" if mode == "gated" else "paper"
+    model = tiny_multi.tiny_model(5, MultiCLRecSettings(multi_objective=objective, **WEIGHTS))
+    rng = np.random.default_rng(5)
+    objective = tiny_multi.objective_of("raw", model, 7, item_rows, "soft" if mode == "gated" else mode)
     queues, variables = tiny_multi.Loops(model, 7), model.trainable_variables
     for size in (7, 7, 1, 7):
         batch = tiny_multi.random_batch(rng, size)

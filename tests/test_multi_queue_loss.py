@@ -84,22 +84,30 @@ def test_equal_weights_select_the_lowest_number():
     np.testing.assert_allclose(value, [5.0], rtol=1e-6)
 
 
-def case(seed, rows=23, intents=5, dim=6, shared=13, own=7):
-    """Vectors, h⁺, shares with a zero, and both sets of candidates with counts 0 to 2."""
+def test_gated_score_by_hand():
+    """w = (1, 3)/4: the second target is of intent 1, whatever is heaviest or nearest."""
+    weights = tf.math.log([[1.0, 3.0], [3.0, 1.0]])
+    found = multi_vector.gated_score(tf.constant([[2.0, 5.0], [9.0, 1.0]]), weights, tf.constant([0, 1]))
+    np.testing.assert_allclose(found, [2 + math.log(1 / 4), 1 + math.log(1 / 4)], rtol=1e-6)
+
+
+def case(seed, rows=23, intents=5, dim=6, shared=13, own=7, weighted=False):
+    """Vectors, h⁺, shares with a zero, and both sets of candidates with counts 0 to 2; with weights if wanted."""
     rng = np.random.default_rng(seed)
     shares = rng.random(rows)
     shares[3] = 0
     counts = lambda *shape: tf.constant(rng.integers(0, 3, shape), tf.float32)
-    return dict(vectors=unit(rng, rows, intents, dim),
-                intents=tf.constant(rng.integers(0, intents - 1, rows), tf.int32),
-                shares=tf.constant(shares / shares.sum(), tf.float32), shared=unit(rng, shared, dim),
-                shared_counts=counts(1, shared) + 1, own=unit(rng, intents, own, dim), own_counts=counts(intents, own))
+    weights = dict(log_weights=tf.nn.log_softmax(tf.constant(3 * rng.normal(size=(rows, intents)), tf.float32)))
+    return (weights if weighted else {}) | dict(
+        vectors=unit(rng, rows, intents, dim), intents=tf.constant(rng.integers(0, intents - 1, rows), tf.int32),
+        shares=tf.constant(shares / shares.sum(), tf.float32), shared=unit(rng, shared, dim),
+        shared_counts=counts(1, shared) + 1, own=unit(rng, intents, own, dim), own_counts=counts(intents, own))
 
 
 def brute(c, temperature):
     logs = multi_vector.brute_force_log_denominators(
         c["vectors"], c["intents"], c["shared"], tf.repeat(c["shared_counts"], c["own"].shape[0], axis=0), c["own"],
-        c["own_counts"], temperature)
+        c["own_counts"], temperature, c.get("log_weights", 0.0))
     return tf.reduce_sum(c["shares"] * logs)
 
 
@@ -113,13 +121,29 @@ def with_gradients(function, c, names=("vectors", "shared", "own")):
 @pytest.mark.parametrize("temperature", [0.5, 0.07, 0.01])  # the last needs a shift by the maximum
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("chunk", [2, 32])
-def test_grouped_equals_brute_force_with_gradients(temperature, compiled, chunk):
-    c = case(0)
-    expected = with_gradients(lambda: brute(c, temperature), c)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_grouped_equals_brute_force_with_gradients(temperature, compiled, chunk, weighted):
+    c = case(0, weighted=weighted)
+    names = ("vectors", "shared", "own") + (("log_weights",) if weighted else ())
+    expected = with_gradients(lambda: brute(c, temperature), c, names)
     grouped = lambda: mean_log(**c, temperature=temperature, chunk=chunk)
-    found = with_gradients(tf.function(grouped) if compiled else grouped, c)
+    found = with_gradients(tf.function(grouped) if compiled else grouped, c, names)
     for found_part, expected_part in zip(found, expected):
         np.testing.assert_allclose(found_part, expected_part, rtol=1e-5, atol=1e-5 * max(1, 0.01 / temperature))
+
+
+def test_weights_of_all_vectors_alike_are_a_constant():
+    """log w = log 1/H: log Z is less by log H, and no gradient differs; a weight of nearly 0 is none."""
+    c = case(0)
+    even = c | dict(log_weights=tf.fill([23, 5], -math.log(5)))
+    for found, expected in zip(with_gradients(lambda: mean_log(**even, temperature=0.07), c),
+                               with_gradients(lambda: mean_log(**c, temperature=0.07) - math.log(5), c)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    for temperature in (0.07, 0.01):
+        alone = c | dict(log_weights=tf.constant([[0.0] + [-200.0] * 4] * 23))
+        first = c | dict(vectors=c["vectors"][:, :1])
+        np.testing.assert_allclose(mean_log(**alone, temperature=temperature),
+                                   mean_log(**first, temperature=temperature), rtol=1e-6)
 
 
 def test_brute_force_is_the_formula():

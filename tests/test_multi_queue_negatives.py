@@ -27,12 +27,14 @@ def step(objective, batch):
                   for gradient, variable in zip(tape.gradient(loss, variables), variables)]
 
 
+@pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
 @pytest.mark.parametrize("kind, item_rows, compiled", [
     ("raw", GROUPED, True), ("raw", COUNTED, True), ("cached", GROUPED, True), ("raw", GROUPED, False)])
-def test_loss_equals_loops(kind, item_rows, compiled):
+def test_loss_equals_loops(kind, item_rows, compiled, settings):
     """The model stays as it is, so cached vectors are fresh ones; queues fill, wrap, and evict; rows of weight 0 stay
     out."""
-    model, rng = tiny_model(), np.random.default_rng(0)
+    model, rng = tiny_model(settings=settings, residual=True, intent_context="attention"), np.random.default_rng(0)
+    assert model.gated == (settings is tiny_multi.GATED)
     objective, loops = tiny_multi.objective_of(kind, model, 8, item_rows), tiny_multi.Loops(model, 8)
     assert kind == "cached" or objective.by_counts == (item_rows == COUNTED)
     function = lambda batch: objective.open().loss(batch)
@@ -43,9 +45,11 @@ def test_loss_equals_loops(kind, item_rows, compiled):
     assert min(len(queue) for queue in loops.own) > 2
 
 
-def test_grouped_and_counted_have_equal_gradients():
+@pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
+def test_grouped_and_counted_have_equal_gradients(settings):
     rng = np.random.default_rng(1)
-    sides = [tiny_multi.objective_of("raw", tiny_model(), 8, item_rows) for item_rows in (GROUPED, COUNTED)]
+    sides = [tiny_multi.objective_of("raw", tiny_model(settings=settings), 8, item_rows)
+             for item_rows in (GROUPED, COUNTED)]
     for _ in range(8):
         batch = random_batch(rng, 5)
         (loss, gradients), (other_loss, others) = (step(side, batch) for side in sides)
@@ -71,6 +75,18 @@ def test_one_intent_equals_the_single_queue():
             np.testing.assert_allclose(gradient, 0 if other is None else tf.convert_to_tensor(other), atol=1e-5)
 
 
+def test_one_intent_is_not_gated():
+    """H = 1: nothing is weighed or named, so both objectives are one, bit for bit."""
+    batches = [random_batch(np.random.default_rng(2), 5) for _ in range(4)]
+    sides = [tiny_multi.objective_of("raw", tiny_model(intents=1, settings=settings), 8)
+             for settings in (tiny_multi.NO_AUXILIARY, tiny_multi.GATED)]
+    for batch in batches:
+        (loss, gradients), (other_loss, others) = (step(side, batch) for side in sides)
+        np.testing.assert_array_equal(loss, other_loss)
+        for gradient, other in zip(gradients, others):
+            np.testing.assert_array_equal(gradient, other)
+
+
 def touched(gradients, model):
     """Items whose rows of the id table have a gradient."""
     table = next(number for number, variable in enumerate(model.trainable_variables)
@@ -89,13 +105,16 @@ def test_who_gets_a_gradient():
         assert touched(gradients, model) == expected
 
 
-def test_own_entry_once_by_central_differences():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_own_entry_once_by_central_differences(weighted):
     """Its value is 0; its gradient is (1 − n) times that of the row's own entry in log Z."""
     rng = np.random.default_rng(0)
     vectors, positives = (tiny_multi.unit(rng.normal(size=shape)) for shape in ((2, 3, 4), (2, 4)))
     others, stands_for, temperature = np.array([5.0, 9.0]), np.array([4.0, 2.5]), 0.4
-    own = lambda g: np.exp(np.einsum("bhd,bd->bh", vectors, g) / temperature).sum(axis=1)
+    weights = np.array([[.2, .5, .3], [.1, .1, .8]]) if weighted else np.ones((2, 3))
+    own = lambda g: (weights * np.exp(np.einsum("bhd,bd->bh", vectors, g) / temperature)).sum(axis=1)
     logs = np.log(own(positives) + others)
+    logs = logs[:, None] - np.log(weights) if weighted else logs
     g = tf.Variable(positives, dtype=tf.float32)
     with tf.GradientTape() as tape:
         value = own_entry_once(g, *(tf.constant(part, tf.float32) for part in (vectors, logs, stands_for)), temperature)
@@ -116,7 +135,8 @@ def test_auxiliary_losses_join_with_their_weights():
     rng = np.random.default_rng(4)
     batch = random_batch(rng, 6)
     plain = tiny_multi.objective_of("raw", tiny_model(), 8)
-    with_all = tiny_multi.objective_of("raw", tiny_model(settings=MultiCLRecSettings(**weights)), 8)
+    settings = MultiCLRecSettings(multi_objective="paper", **weights)
+    with_all = tiny_multi.objective_of("raw", tiny_model(settings=settings), 8)
     difference = step(with_all, batch)[0] - step(plain, batch)[0]
     model, rows = plain.model, batch["weight"].numpy() > 0
     logits = model.user_encoder.route(model.item_encoder.categories(batch["target"])).numpy()
@@ -138,7 +158,8 @@ def test_auxiliary_losses_join_with_their_weights():
 
 @pytest.mark.parametrize("balanced, counted", [("targets", [4, 4, 9]), ("unique", [1, 2, 4, 9])])
 def test_whose_routing_is_balanced(balanced, counted):
-    settings = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_items=balanced)
+    settings = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_items=balanced,
+                                  multi_objective="paper")
     batch = tiny_multi.make_batch([4, 4, 9, 7], [[1, 2, 0], [2, 4, 9], [1, 0, 0], [5, 6, 7]], [1, 1, 1, 0])
     found = (step(tiny_multi.objective_of("raw", tiny_model(settings=settings), 8), batch)[0]
              - step(tiny_multi.objective_of("raw", tiny_model(), 8), batch)[0])
@@ -172,6 +193,12 @@ def test_vectors_come_by_falling_weight_even_where_weights_vanish():
     order = np.argsort(-found.logits.numpy(), axis=1, kind="stable")
     np.testing.assert_array_equal(numbers, order)
     np.testing.assert_array_equal(vectors, np.take_along_axis(found.vectors.numpy(), order[:, :, None], axis=1))
+    gated = tiny_model(intents=9, settings=tiny_multi.GATED)
+    gated.user_encoder.temperature = 1e-3
+    wider, _, _ = gated.user_intents(clicks, mask)
+    np.testing.assert_array_equal(wider[:, :, :-1], vectors)
+    np.testing.assert_allclose(wider[:, :, -1], tiny_multi.TEMPERATURE * tf.nn.log_softmax(
+        np.take_along_axis(found.logits.numpy(), order, 1)), rtol=1e-5)
     np.testing.assert_allclose(weights, np.take_along_axis(tf.nn.softmax(found.logits).numpy(), order, 1), rtol=1e-5)
 
 
@@ -211,12 +238,14 @@ def test_entries_of_each_by_hand():
     np.testing.assert_allclose(found, 2.5 + 6 * np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]))
 
 
-def test_balanced_gradient_has_the_raw_queues_expectation():
+@pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
+def test_balanced_gradient_has_the_raw_queues_expectation(settings):
     """Over random batches that leave the model as it is, so that cached vectors are fresh ones; the plain gradient,
     whose items are pushed away by a small part of the queues, has another."""
     rng, steps = np.random.default_rng(0), 400
-    sides = {name: tiny_multi.objective_of(kind, tiny_model(), 24, balanced=balanced) for name, kind, balanced in (
-        ("raw", "raw", True), ("balanced", "cached", True), ("plain", "cached", False))}
+    sides = {name: tiny_multi.objective_of(kind, tiny_model(settings=settings), 24, balanced=balanced)
+             for name, kind, balanced in (("raw", "raw", True), ("balanced", "cached", True),
+                                          ("plain", "cached", False))}
 
     def gradient_of(objective):
         table = objective.model.item_encoder.ids.table

@@ -32,12 +32,11 @@ GENRES = {item: ["", "a", "b|c", "c|d|a"][item % 4] for item in range(1, small_r
 
 # Settings of one of the models alone.
 ONLY_OF = {
-    **dict.fromkeys(("use_features", "feature_projection", "content_hidden", "user_encoder", "attention_heads",
-                     "attention_hidden", "attention_values", "head_aggregation", "candidate_features", "similarity",
-                     "mask_same_user"), "clrec"),
+    **dict.fromkeys(("use_features", "feature_projection", "content_hidden", "user_encoder", "candidate_features",
+                     "similarity", "mask_same_user"), "clrec"),
     **dict.fromkeys(("num_intents", "category_feature", "use_dwell", "residual", "st_mode", "st_max_ratio",
                      "routing_weight", "vector_weight", "balance_weight", "selection_weight", "balance_items",
-                     "balance_hinge", "routing_confidence"), "multi_clrec"),
+                     "balance_hinge", "routing_confidence", "multi_objective", "intent_context"), "multi_clrec"),
 }
 
 
@@ -129,6 +128,10 @@ def refused(settings, message, workdir):
     (dict(st_mode="literal", temperature=.02), {}, "--st_mode=literal with --temperature=0.02: .*use soft or capped"),
     (dict(queue="in_batch"), {}, "--queue=in_batch with --model=multi_clrec: .*use raw or cached"),
     (dict(mask_same_user=True), {}, "--mask_same_user=True belongs to --model=clrec, not to multi_clrec: leave it out"),
+    (dict(intent_context="sum", attention_heads=2), {}, "--attention_heads=2 with --model=multi_clrec is read with "
+     "--intent_context=attention, not with sum: leave it out"),
+    (dict(dropout=.5), {}, "--dropout=0.5 .* is read with --intent_context=sasrec, not with attention"),
+    (dict(intent_context="sasrec", transformer_heads=3), {}, "--transformer_heads=3 does not divide"),
     ({}, dict(debias_beta=.5), "--debias_beta=0.5 belongs to --model=clrec, .*leave it out"),
     ({}, dict(negatives="impressions"), "--negatives=impressions belongs to --model=clrec, .*leave it out")])
 def test_settings_that_it_cannot_use_are_refused(data_dir, tmp_path, model, loss, message):

@@ -1,5 +1,6 @@
 """A tiny Multi-CLRec, its batches, and an oracle of its loss: NumPy loops over deques of single entries."""
 import collections
+import dataclasses
 
 import numpy as np
 
@@ -16,16 +17,19 @@ from clrec_tf.training.runtime import LocalRuntime
 import tensorflow as tf
 
 ITEMS, CATEGORIES, DIM, HISTORY, TEMPERATURE = 12, 5, 4, 3, 0.4
-NO_AUXILIARY = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_weight=0.0)
+NO_AUXILIARY = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_weight=0.0, multi_objective="paper")
+GATED = dataclasses.replace(NO_AUXILIARY, multi_objective="gated")
 CATEGORY = np.append(0, np.arange(ITEMS) % CATEGORIES + 1)  # of each item
 
 
-def tiny_model(intents=3, settings=NO_AUXILIARY, seed=3):
-    """Items of one category each; positions, no times."""
+def tiny_model(intents=3, settings=NO_AUXILIARY, seed=3, **of_users):
+    """Items of one category each; positions, no times; the paper's tower and objective unless told otherwise."""
     tf.keras.utils.set_random_seed(seed)
     features = (Feature("category", CATEGORIES + 1, 1, CATEGORIES),)
     items = IntentItemEncoder(ITEMS + 1, DIM, features, "category", seed=seed)
-    users = IntentUserEncoder(IntentSettings(num_intents=intents), Sizes(DIM, HISTORY, TEMPERATURE, seed=seed + 50))
+    of_users = dict(residual=False, intent_context="none") | of_users
+    users = IntentUserEncoder(IntentSettings(num_intents=intents, **of_users),
+                              Sizes(DIM, HISTORY, TEMPERATURE, seed=seed + 50))
     return MultiCLRec(items, users, TEMPERATURE, settings)
 
 
@@ -89,8 +93,11 @@ class Loops:
         targets, weights, losses = batch["target"].numpy()[:, 0], batch["weight"].numpy(), []
         for row, (target, intent) in enumerate(zip(targets, self.intents(targets))):
             candidates = self.vectors([*self.main, *self.own[intent]])
-            users = found.vectors.numpy()[row].astype(float)
-            selected = users[np.argmax(found.logits.numpy()[row])]
-            positive = selected @ self.vectors([target])[0] / TEMPERATURE
-            losses.append(np.log(np.exp(users @ candidates.T / TEMPERATURE).sum()) - positive)
+            users, logits = (part.numpy()[row].astype(float) for part in (found.vectors, found.logits))
+            weights_of_vectors, chosen = np.ones(len(users)), np.argmax(logits)
+            if self.model.gated:
+                weights_of_vectors, chosen = np.exp(logits) / np.exp(logits).sum(), intent
+            positive = weights_of_vectors[chosen] * np.exp(users[chosen] @ self.vectors([target])[0] / TEMPERATURE)
+            losses.append(np.log((weights_of_vectors @ np.exp(users @ candidates.T / TEMPERATURE)).sum())
+                          - np.log(positive))
         return np.sum(weights * losses) / np.sum(weights)

@@ -26,10 +26,10 @@ from clrec_tf.encoders.multi_att import AttentionUserEncoder
 from clrec_tf.encoders.multi_att import MultiAttSettings
 from clrec_tf.encoders.sasrec import TransformerSettings
 from clrec_tf.encoders.sasrec import TransformerUserEncoder
+from clrec_tf.errors import UserError
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.settings.registry import ENCODERS
-from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 
@@ -94,7 +94,13 @@ class IntentSettings(MultiAttSettings, TransformerSettings):
         choices=("none", "sum", *CONTEXTS))
 
     def check(self, config):
-        """`UserError` where the context's settings do not fit."""
+        """`UserError` where a setting is of another context, or does not fit."""
+        for name, encoder in CONTEXTS.items():
+            for field in dataclasses.fields(encoder.Settings) if name != self.intent_context else ():
+                value = getattr(self, field.name)
+                if value != field.default:
+                    raise UserError(f"--{field.name}={value} with --model=multi_clrec is read with --intent_context="
+                                    f"{name}, not with {self.intent_context}: leave it out")
         if self.intent_context == "sasrec":
             super().check(config)
 
@@ -152,17 +158,24 @@ class IntentUserEncoder(UserEncoder):
 
     def call(self, clicks, training=False):
         """-> `Intents`."""
-        mask = clicks.mask
-        tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (mask, "BT")])
-        length = mask.shape[1]
-        flat = tf.reshape(clicks.items, [-1, 2 * self.dim])
-        hidden = self.importance_mlp.part(0, flat) + self._signals(mask, clicks.gaps, clicks.dwell)
-        scores = self.importance_mlp.finish(hidden)
-        weights = importance(tf.reshape(scores, [-1, length]), mask)
-        items, categories = tf.split(flat, 2, axis=1)  # whose gradient is one copy; that of slices is one each
-        routing, items = self.route(categories), tf.reshape(items, [-1, length, self.dim])
-        summed = l2_normalize(items) if self.residual else items
-        sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, summed)
+        tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (clicks.mask, "BT")])
+        read = self.read_items(tf.reshape(clicks.items, [-1, 2 * self.dim]))
+        return self.of_read(read, clicks._replace(items=None), training)
+
+    def read_items(self, items):
+        """What the tower reads of an item, whoever clicked it: [N,2d] -> (share of the importance's hidden layer
+        [N,2d], routing logits [N,H], g as it is summed [N,d]). Callers that meet items often need it once for each."""
+        vectors, categories = tf.split(items, 2, axis=1)  # whose gradient is one copy; that of slices is one each
+        summed = l2_normalize(vectors) if self.residual else vectors
+        return self.importance_mlp.part(0, items), self.route(categories), summed
+
+    def of_read(self, read, clicks, training=False):
+        """`call`, from `read_items` of the clicks, [B·T,·] each, and clicks without items."""
+        hidden, routing, items = read
+        mask, length = clicks.mask, clicks.mask.shape[1]
+        scores = self.importance_mlp.finish(hidden + self._signals(mask, clicks.gaps, clicks.dwell))
+        weights, items = importance(tf.reshape(scores, [-1, length]), mask), tf.reshape(items, [-1, length, self.dim])
+        sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, items)
         # Routing sums to 1 over the intents, so their sums add up to the sum of all clicks.
         interest = tf.reduce_sum(sums, axis=1)
         context = self._context(interest, clicks, items, training)
@@ -172,7 +185,7 @@ class IntentUserEncoder(UserEncoder):
         return Intents(vectors, intent_logits(interest, vectors, self.temperature), routing, tf.reshape(mask, [-1]))
 
     def _context(self, total, clicks, items, training):
-        """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d] and the clicks with g [B,T,d]; or None."""
+        """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d], clicks, and g as summed [B,T,d]; or None."""
         if self.context_mlp is not None:
             return l2_normalize(self.context_mlp(total) + total)
         if self.context_encoder is None:

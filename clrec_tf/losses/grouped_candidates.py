@@ -100,13 +100,16 @@ class GroupedCandidates:
             by_sets = [sums + more for sums, more in zip(by_sets, by_live)]
             return stop, [array.write(piece, part) for array, part in zip(of_rows, found)], by_sets, piece + 1
 
-        live = [tf.zeros([candidates.live, self._width]) for candidates in sets if candidates.live is not None]
+        # Sums go on from where the groups before left them, unless a group's have a factor of their own.
+        new = lambda candidates: tf.zeros([candidates.live, self._width])
+        live = [by_shared if self._trained is None else new(sets[0])] + [
+            new(candidates) for candidates in sets[1:] if candidates.live is not None]
         _, of_rows, by_sets, piece = tf.while_loop(
             lambda begin, *_: begin < end, of_chunk, [rows.begins[group], of_rows, live, piece],
             shape_invariants=[tf.TensorShape([]), [None] * len(of_rows),
                               [tf.TensorShape([None, self._width])] * len(live), tf.TensorShape([])],
             parallel_iterations=1)
-        by_shared += by_sets[0] if self._trained is None else self._trained[group][:, None] * by_sets[0]
+        by_shared = by_sets[0] if self._trained is None else by_shared + self._trained[group][:, None] * by_sets[0]
         if self._train_own:
             by_own = by_own.write(group, by_sets[1])
         return group + 1, of_rows, by_shared, by_own, piece

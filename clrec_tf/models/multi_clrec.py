@@ -167,10 +167,11 @@ class MultiCLRec(TwoTower):
     def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]
         dim, mask = self.item_encoder.dim, tf.sequence_mask(batch["length"], length)
-        targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
-        clicks = Clicks(None, tf.reshape(history, [batch_size, length, 2 * dim]), mask, batch.get("time_gap"),
-                        batch.get("dwell"), batch.get("seed"))
-        users = self.user_encoder(clicks, training=training)
+        of_targets, of_clicks = tf.split(places, [batch_size, batch_size * length])
+        targets, (clicked, inverse) = tf.gather(items, of_targets), tf.unique(of_clicks)
+        read = [tf.gather(part, inverse) for part in self.user_encoder.read_items(tf.gather(items, clicked))]
+        clicks = Clicks(None, None, mask, batch.get("time_gap"), batch.get("dwell"), batch.get("seed"))
+        users = self.user_encoder.of_read(read, clicks, training)
         target_logits = self.user_encoder.route(targets[:, dim:])
         positives = self.score_vectors(targets[:, :dim])
         scores = tf.linalg.matvec(users.vectors, positives / self.temperature)

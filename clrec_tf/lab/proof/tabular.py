@@ -95,8 +95,9 @@ class TableTrainer(tf.Module):
         self._loss, self._entering, self._seed, self._steps = loss, queue, seed, steps
         self._shown = {"clicks": tf.constant(simulation.clicks, tf.float32),
                        "impressions": tf.constant(simulation.exposure, tf.float32)}
+        self._contexts, self._items = simulation.exposure.shape
         self._queue = self._new_queue()
-        self._table, self._sum = (tf.Variable(tf.zeros(simulation.exposure.shape)) for _ in range(2))
+        self._table, self._sum = (tf.Variable(tf.zeros([self._contexts, self._columns()])) for _ in range(2))
         rate = tf.keras.optimizers.schedules.PolynomialDecay(FIRST_RATE, steps, LAST_RATE)
         self._optimizer = tf.keras.optimizers.Adam(rate)
         self._optimizer.build([self._table])
@@ -104,7 +105,15 @@ class TableTrainer(tf.Module):
     def train(self) -> np.ndarray:
         """softmax of the averaged φ, [X,V] float64; once per trainer."""
         self._run()
-        return tf.nn.softmax(tf.cast(self._sum, tf.float64) / int(AVERAGED * self._steps)).numpy()
+        return tf.nn.softmax(self._scores(tf.cast(self._sum, tf.float64) / int(AVERAGED * self._steps))).numpy()
+
+    def _columns(self):
+        """Numbers of the table for each context."""
+        return self._items
+
+    def _scores(self, table):
+        """φ [X,V] of the table."""
+        return table
 
     @tf.function
     def _run(self):
@@ -120,7 +129,7 @@ class TableTrainer(tf.Module):
         # Enqueue first: a positive belongs to its own denominator once.
         queued = self._enqueue(queue, draws, contexts, positives)
         with tf.GradientTape() as tape:
-            logits = tf.matmul(tf.one_hot(contexts, self._table.shape[0]), self._table)  # rows, with a dense gradient
+            logits = tf.matmul(tf.one_hot(contexts, self._contexts), self._table)  # rows, with a dense gradient
             loss = tf.reduce_mean(self._loss(self.step_type(logits, contexts, positives, draws, *queued)))
         self._optimizer.apply_gradients([(tape.gradient(loss, self._table), self._table)])
 
@@ -143,5 +152,5 @@ class TableTrainer(tf.Module):
 
     def _visits(self, draws, kind, number):
         """Equally frequent contexts, and an item clicked or shown in each: [number], [number] int32."""
-        contexts = draws.uniform(number, self._table.shape[0])
+        contexts = draws.uniform(number, self._contexts)
         return contexts, draws.items(tf.gather(self._shown[kind], contexts))

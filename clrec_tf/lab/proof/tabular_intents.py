@@ -1,7 +1,8 @@
-"""The stochastic check of Multi-CLRec: a table φ[x,y] whose negatives come from the 1+H queues.
+"""The stochastic check of Multi-CLRec: tables whose negatives come from the 1+H queues.
 
-A context's row of the table is its one vector, and items are one-hot candidates. Which of them are compared, and how
-often each counts, is decided by the queues and the denominator that models train with.
+A context's row of the table is its one vector, or its H vectors and their weights, and items are one-hot candidates.
+Which of them are compared, and how often each counts, is decided by the queues and the denominator that models train
+with.
 
 Letters: X contexts, V items, B batch, H intents, Q queue.
 """
@@ -45,6 +46,22 @@ def multi_queue(step: IntentStep) -> tf.Tensor:
     return mean - losses.selected_score(scores, tf.zeros_like(scores))
 
 
+def gated(step: IntentStep) -> tf.Tensor:
+    """−(s_{h⁺y} + log w_{h⁺}) + log Σ_h,y' n_y' w_h e^{s_hy'}, the second term as its mean over the batch: [B]."""
+    scores, weight_logits = vectors_and_weights(step.logits, step.counts.shape[0])
+    mean, _ = losses.mean_log_denominator(
+        scores, step.compared_with, tf.fill([BATCH], 1 / BATCH), tf.eye(scores.shape[2]), step.counts, temperature=1.0,
+        log_weights=tf.nn.log_softmax(weight_logits), chunk=BATCH)
+    of_positives = tf.gather(scores, step.positives, axis=2, batch_dims=1)
+    return mean - losses.gated_score(of_positives, weight_logits, step.compared_with)
+
+
+def vectors_and_weights(rows, intents):
+    """Rows [N,H·(V+1)] of a table -> s [N,H,V] and w̃ [N,H]."""
+    parts = tf.reshape(rows, [rows.shape[0], intents, -1])
+    return parts[:, :, :-1], parts[:, :, -1]
+
+
 class IntentTableTrainer(TableTrainer):
     """A `TableTrainer` with the 1+H queues of clicks, routed by the items' simulated intents; for `multi_queue`."""
 
@@ -66,7 +83,7 @@ class IntentTableTrainer(TableTrainer):
         tf.debugging.assert_equal(queue.full(), True)
 
     def _enqueue(self, queue, draws, contexts, positives):
-        pushed, items = self._push(queue, positives), self._table.shape[1]
+        pushed, items = self._push(queue, positives), self._items
         main = queue.main.read("item")
         own = tf.reshape(queue.read("item"), [self._intents, CAPACITY])
         count = lambda held: tf.math.bincount(held, minlength=items, maxlength=items, axis=-1, dtype=tf.float32)
@@ -81,6 +98,25 @@ class IntentTableTrainer(TableTrainer):
         """The intent of each positive, h⁺."""
         del contexts
         return tf.gather(self._item_intent, positives)
+
+
+class GatedTableTrainer(IntentTableTrainer):
+    """An `IntentTableTrainer` of H vectors with weights per context; for `gated`."""
+
+    def _columns(self):
+        return self._intents * (self._items + 1)
+
+    def _scores(self, table):
+        scores, weight_logits = vectors_and_weights(table, self._intents)
+        return tf.reduce_logsumexp(scores + tf.nn.log_softmax(weight_logits)[:, :, None], axis=1)
+
+
+class HeaviestTableTrainer(GatedTableTrainer):
+    """The defect: the same training, ranked by the heaviest vector alone."""
+
+    def _scores(self, table):
+        scores, weight_logits = vectors_and_weights(table, self._intents)
+        return tf.gather(scores, tf.argmax(weight_logits, axis=1), batch_dims=1)
 
 
 class ContextIntentTrainer(IntentTableTrainer):

@@ -16,6 +16,9 @@ from clrec_tf.lab.proof.tabular import BATCH
 from clrec_tf.lab.proof.tabular import QUEUE
 from clrec_tf.lab.proof.tabular import TableTrainer
 from clrec_tf.lab.proof.tabular_intents import ContextIntentTrainer
+from clrec_tf.lab.proof.tabular_intents import gated
+from clrec_tf.lab.proof.tabular_intents import GatedTableTrainer
+from clrec_tf.lab.proof.tabular_intents import HeaviestTableTrainer
 from clrec_tf.lab.proof.tabular_intents import IntentTableTrainer
 from clrec_tf.lab.proof.tabular_intents import multi_queue
 from clrec_tf.losses.closed_forms import normalized
@@ -73,6 +76,9 @@ def cases(simulation: ExposureSimulation, mask_hits: bool) -> list[Case]:
         multi,
         Case("multi-queue, by the context's intent", multi_queue, multi.target, "clicks", defect=True,
              trainer=ContextIntentTrainer),
+        Case("multi-queue, gated vectors", gated, multi.target, "clicks", trainer=GatedTableTrainer),
+        Case("multi-queue, gated vectors, the heaviest alone", gated, multi.target, "clicks", defect=True,
+             trainer=HeaviestTableTrainer),
     ]
 
 

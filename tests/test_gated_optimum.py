@@ -1,0 +1,96 @@
+"""What Multi-CLRec's two objectives learn where nothing limits it: tables s[h,y] and w̃[h] of one context, trained on
+the losses themselves against all negatives that the queues hold in the mean."""
+import math
+
+import numpy as np
+import pytest
+
+from clrec_tf.losses import auxiliary
+from clrec_tf.losses import closed_forms
+from clrec_tf.losses import multi_vector
+import tensorflow as tf
+
+ITEMS, INTENTS, STEPS = 12, 3, 6000
+INTENT = np.arange(ITEMS) % INTENTS
+
+
+def world(seed):
+    """(p(y|x) [V], p_d [V]) of one context of several."""
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(ITEMS)), rng.dirichlet(2 * np.ones(ITEMS))
+
+
+def trained(p, popularity, numerator, vector_weight=0.0, weights=None, seed=0):
+    """(s [H,V], log w [H], loss) after training; weights: w̃, if they are given and not learned."""
+    negatives = tf.constant(closed_forms.intent_negatives(popularity, INTENT), tf.float32)
+    shares, intents = tf.constant(p, tf.float32), tf.constant(INTENT, tf.int32)
+    random = np.random.default_rng(seed)
+    table = tf.Variable(0.1 * random.normal(size=(INTENTS, ITEMS)), dtype=tf.float32)
+    logits = tf.Variable(0.1 * random.normal(size=INTENTS) if weights is None else weights, dtype=tf.float32)
+    variables = [table] if weights is not None else [table, logits]
+    rate = tf.keras.optimizers.schedules.PolynomialDecay(0.05, STEPS, 1e-5)
+    optimizer = tf.keras.optimizers.Adam(rate)
+    optimizer.build(variables)
+
+    def loss():
+        every = lambda values: tf.tile(values[None], [ITEMS] + [1] * len(values.shape))
+        of_targets, weight_logits = tf.transpose(table), every(logits)  # [V,H]: a row for each target
+        gated = numerator == "gated"
+        mean, _ = multi_vector.mean_log_denominator(
+            every(table), intents, shares, tf.eye(ITEMS), negatives, temperature=1.0,
+            log_weights=tf.nn.log_softmax(weight_logits) if gated else None)
+        positives = (multi_vector.gated_score(of_targets, weight_logits, intents) if gated
+                     else multi_vector.selected_score(of_targets, weight_logits, numerator))
+        extra = auxiliary.intent_cross_entropy(of_targets, intents)
+        return mean + tf.reduce_sum(shares * (vector_weight * extra - positives))
+
+    @tf.function
+    def run():
+        for _ in tf.range(STEPS):
+            with tf.GradientTape() as tape:
+                value = loss()
+            optimizer.apply_gradients(zip(tape.gradient(value, variables), variables))
+        return loss()
+
+    value = float(run())
+    return table.numpy().astype(float), np.log(np.exp(logits) / np.exp(logits).sum()), value
+
+
+def divergence(target, scores):
+    """KL(target ‖ softmax of scores)."""
+    model = scores - np.logaddexp.reduce(scores)
+    return float(np.sum(target * (np.log(target) - model)))
+
+
+@pytest.mark.parametrize("seed, vector_weight", [(0, 0.0), (1, 1.0)])
+def test_gated_is_calibrated_for_the_weighted_sum_alone(seed, vector_weight):
+    p, popularity = world(seed)
+    target = closed_forms.multi_queue(p[None], popularity, INTENT)[0]
+    table, log_weights, _ = trained(p, popularity, "gated", vector_weight)
+    assert divergence(target, np.logaddexp.reduce(table + log_weights[:, None])) < 1e-6
+    for others in (np.logaddexp.reduce(table), table[np.argmax(log_weights)], table.max(axis=0)):
+        assert divergence(target, others) > 1e-4
+
+
+@pytest.mark.parametrize("mode", ["soft", "literal"])
+def test_the_papers_is_calibrated_for_the_plain_sum_alone(mode):
+    p, popularity = world(2)
+    target = closed_forms.multi_queue(p[None], popularity, INTENT)[0]
+    table, log_weights, _ = trained(p, popularity, mode, vector_weight=1.0, weights=[2.0, 0.0, 1.0])
+    assert divergence(target, np.logaddexp.reduce(table)) < 1e-6
+    for others in (np.logaddexp.reduce(table + log_weights[:, None]), table[0], table.max(axis=0)):
+        assert divergence(target, others) > 1e-4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_generalist_costs_the_papers_objective_little(seed):
+    """The selected vector holds everything: beyond the loss of one vector, L2 costs (1 − P)·2 log 2, P the share of the
+    selected intent. So the weights collapse."""
+    p, popularity = world(seed)
+    share = np.bincount(INTENT, weights=p)
+    weights = np.where(np.arange(INTENTS) == share.argmax(), 30.0, 0.0)
+    _, _, loss = trained(p, popularity, "literal", vector_weight=1.0, weights=weights)
+    target, negatives = closed_forms.multi_queue(p[None], popularity, INTENT)[0], closed_forms.intent_negatives(
+        popularity, INTENT)
+    single = np.sum(p * (np.log((negatives @ target)[INTENT]) - np.log(target)))
+    assert abs(loss - single - (1 - share.max()) * 2 * math.log(2)) < 0.07
