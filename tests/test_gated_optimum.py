@@ -20,9 +20,13 @@ def world(seed):
     return rng.dirichlet(np.ones(ITEMS)), rng.dirichlet(2 * np.ones(ITEMS))
 
 
-def trained(p, popularity, numerator, vector_weight=0.0, weights=None, seed=0):
+def trained(p, popularity, numerator, vector_weight=0.0, weights=None, seed=0, intent_beta=1.0):
     """(s [H,V], log w [H], loss) after training; weights: w̃, if they are given and not learned."""
-    negatives = tf.constant(closed_forms.intent_negatives(popularity, INTENT), tf.float32)
+    shares = np.bincount(INTENT, weights=popularity)
+    same = INTENT == np.arange(INTENTS)[:, None]
+    negatives = closed_forms.intent_negatives(popularity, INTENT) * np.where(
+        same, (1 + 1 / shares[:, None]) ** (intent_beta - 1), 1)
+    negatives = tf.constant(negatives, tf.float32)
     shares, intents = tf.constant(p, tf.float32), tf.constant(INTENT, tf.int32)
     random = np.random.default_rng(seed)
     table = tf.Variable(0.1 * random.normal(size=(INTENTS, ITEMS)), dtype=tf.float32)
@@ -70,6 +74,18 @@ def test_gated_is_calibrated_for_the_weighted_sum_alone(seed, vector_weight):
     assert divergence(target, np.logaddexp.reduce(table + log_weights[:, None])) < 1e-6
     for others in (np.logaddexp.reduce(table), table[np.argmax(log_weights)], table.max(axis=0)):
         assert divergence(target, others) > 1e-4
+
+
+@pytest.mark.parametrize("intent_beta", [0.0, 0.5])
+def test_counting_the_targets_intent_less_leaves_the_popularity_alone(intent_beta):
+    p, popularity = world(3)
+    target = closed_forms.multi_queue(p[None], popularity, INTENT, intent_beta)[0]
+    if intent_beta == 0:
+        np.testing.assert_allclose(target, closed_forms.click_queue(p[None], popularity)[0], rtol=1e-9)
+    table, log_weights, _ = trained(p, popularity, "gated", intent_beta=intent_beta)
+    assert divergence(target, np.logaddexp.reduce(table + log_weights[:, None])) < 2e-6
+    assert divergence(closed_forms.multi_queue(p[None], popularity, INTENT)[0], np.logaddexp.reduce(
+        table + log_weights[:, None])) > 1e-3
 
 
 @pytest.mark.parametrize("mode", ["soft", "literal"])

@@ -30,12 +30,14 @@ def step(objective, batch):
 @pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
 @pytest.mark.parametrize("kind, item_rows, compiled", [
     ("raw", GROUPED, True), ("raw", COUNTED, True), ("cached", GROUPED, True), ("raw", GROUPED, False)])
-def test_loss_equals_loops(kind, item_rows, compiled, settings):
+@pytest.mark.parametrize("intent_beta", [1.0, 0.0, 0.3])
+def test_loss_equals_loops(kind, item_rows, compiled, settings, intent_beta):
     """The model stays as it is, so cached vectors are fresh ones; queues fill, wrap, and evict; rows of weight 0 stay
     out."""
     model, rng = tiny_model(settings=settings, residual=True, intent_context="attention"), np.random.default_rng(0)
     assert model.gated == (settings is tiny_multi.GATED)
-    objective, loops = tiny_multi.objective_of(kind, model, 8, item_rows), tiny_multi.Loops(model, 8)
+    objective = tiny_multi.objective_of(kind, model, 8, item_rows, intent_beta=intent_beta)
+    loops = tiny_multi.Loops(model, 8, intent_beta)
     assert kind == "cached" or objective.by_counts == (item_rows == COUNTED)
     function = lambda batch: objective.open().loss(batch)
     function = tf.function(function) if compiled else function
@@ -45,10 +47,11 @@ def test_loss_equals_loops(kind, item_rows, compiled, settings):
     assert min(len(queue) for queue in loops.own) > 2
 
 
-@pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
-def test_grouped_and_counted_have_equal_gradients(settings):
+@pytest.mark.parametrize("settings, intent_beta", [(tiny_multi.NO_AUXILIARY, 1.0), (tiny_multi.GATED, 0.0)],
+                         ids=["paper", "gated"])
+def test_grouped_and_counted_have_equal_gradients(settings, intent_beta):
     rng = np.random.default_rng(1)
-    sides = [tiny_multi.objective_of("raw", tiny_model(settings=settings), 8, item_rows)
+    sides = [tiny_multi.objective_of("raw", tiny_model(settings=settings), 8, item_rows, intent_beta=intent_beta)
              for item_rows in (GROUPED, COUNTED)]
     for _ in range(8):
         batch = random_batch(rng, 5)
@@ -238,12 +241,14 @@ def test_entries_of_each_by_hand():
     np.testing.assert_allclose(found, 2.5 + 6 * np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]))
 
 
-@pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
-def test_balanced_gradient_has_the_raw_queues_expectation(settings):
+@pytest.mark.parametrize("settings, intent_beta", [(tiny_multi.NO_AUXILIARY, 1.0), (tiny_multi.GATED, 0.0)],
+                         ids=["paper", "gated"])
+def test_balanced_gradient_has_the_raw_queues_expectation(settings, intent_beta):
     """Over random batches that leave the model as it is, so that cached vectors are fresh ones; the plain gradient,
     whose items are pushed away by a small part of the queues, has another."""
     rng, steps = np.random.default_rng(0), 400
-    sides = {name: tiny_multi.objective_of(kind, tiny_model(settings=settings), 24, balanced=balanced)
+    sides = {name: tiny_multi.objective_of(kind, tiny_model(settings=settings), 24, balanced=balanced,
+                                           intent_beta=intent_beta)
              for name, kind, balanced in (("raw", "raw", True), ("balanced", "cached", True),
                                           ("plain", "cached", False))}
 

@@ -33,9 +33,10 @@ def tiny_model(intents=3, settings=NO_AUXILIARY, seed=3, **of_users):
     return MultiCLRec(items, users, TEMPERATURE, settings)
 
 
-def objective_of(kind, model, capacity, item_rows=10**6, st_mode="literal", balanced=True):
+def objective_of(kind, model, capacity, item_rows=10**6, st_mode="literal", balanced=True, intent_beta=1.0):
     """By default over so many items that candidates are grouped by intent; `item_rows` = 1: counted."""
-    return build_multi_queue(kind, model, capacity, LocalRuntime().local_variable, item_rows, st_mode, 100.0, balanced)
+    return build_multi_queue(kind, model, capacity, LocalRuntime().local_variable, item_rows, st_mode, 100.0, intent_beta,
+                             balanced)
 
 
 def rows_of(ids):
@@ -66,8 +67,9 @@ def unit(vectors):
 class Loops:
     """The loss of a model without auxiliary losses, row by row; entries are kept as ids."""
 
-    def __init__(self, model, capacity):
+    def __init__(self, model, capacity, intent_beta=1.0):
         self.model, self.capacity, self.main = model, capacity, collections.deque()
+        self.intent_beta, self.left = intent_beta, np.ones(model.num_intents)  # clicks that left the main queue, and 1
         self.own = [collections.deque(maxlen=capacity) for _ in range(model.num_intents)]
 
     def vectors(self, ids):
@@ -82,7 +84,16 @@ class Loops:
             self.main.append(item)
             if len(self.main) > self.capacity:
                 old = self.main.popleft()
-                self.own[int(self.intents([old])[0])].append(old)
+                intent = int(self.intents([old])[0])
+                self.own[intent].append(old)
+                self.left[intent] += 1
+
+    def counts(self, intent):
+        """Of the entries of the main queue and of the intent's, to a target of it."""
+        ratio = len(self.own[intent]) / len(self.main) / (self.left[intent] / self.left.sum())
+        weight = (1 + ratio) ** -(1 - self.intent_beta)
+        same = [] if not self.main else self.intents(list(self.main)) == intent
+        return np.append(np.where(same, weight, 1.0), np.full(len(self.own[intent]), weight))
 
     def __call__(self, batch):
         """Enqueues, and gives the weighted mean."""
@@ -98,6 +109,6 @@ class Loops:
             if self.model.gated:
                 weights_of_vectors, chosen = np.exp(logits) / np.exp(logits).sum(), intent
             positive = weights_of_vectors[chosen] * np.exp(users[chosen] @ self.vectors([target])[0] / TEMPERATURE)
-            losses.append(np.log((weights_of_vectors @ np.exp(users @ candidates.T / TEMPERATURE)).sum())
-                          - np.log(positive))
+            terms = weights_of_vectors @ np.exp(users @ candidates.T / TEMPERATURE)
+            losses.append(np.log(terms @ self.counts(intent)) - np.log(positive))
         return np.sum(weights * losses) / np.sum(weights)

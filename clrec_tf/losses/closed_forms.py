@@ -76,7 +76,7 @@ def intent_negatives(popularity: np.ndarray, intent: np.ndarray) -> np.ndarray:
     return 0.5 * popularity + 0.5 * normalized(popularity * of_intent)
 
 
-def multi_queue(p: np.ndarray, popularity: np.ndarray, intent: np.ndarray) -> np.ndarray:
+def multi_queue(p: np.ndarray, popularity: np.ndarray, intent: np.ndarray, intent_beta: float = 1.0) -> np.ndarray:
     """Multi-CLRec with many negatives: the fixed point of e^φ = p / Σ_h P_h n_h/Z_h, Z_h = Σ_y n_h e^φ.
 
     P_h is the intent's share of the context's clicks. Each step goes half the way.
@@ -85,8 +85,10 @@ def multi_queue(p: np.ndarray, popularity: np.ndarray, intent: np.ndarray) -> np
       p: [X,V].
       popularity: p_d [V].
       intent: of each item [V], 0..H−1.
+      intent_beta: 0: negatives of the target's intent count less, as they are more than among clicks, which leaves
+        p/p_d; between: n_h^β'·p_d^(1−β').
     """
-    negatives = intent_negatives(popularity, intent)
+    negatives = intent_negatives(popularity, intent) ** intent_beta * popularity ** (1 - intent_beta)
     share = p @ (intent[:, None] == np.arange(len(negatives)))
     phi = np.zeros_like(p)
     for _ in range(FIXED_POINT_STEPS):

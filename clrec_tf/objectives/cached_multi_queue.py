@@ -33,11 +33,12 @@ class CachedMultiQueue(MultiQueueNegatives):
         if self._balanced:
             trained = self._entries_of_each(targets, pushed.fill, valid)
             stands_for = tf.gather_nd(trained, tf.stack([targets, tf.range(live.shape[0])], axis=1))
-        older = self.queue.main.read("vector")
+        older, weights = self.queue.main.read("vector"), self.entry_weights()
         shared = tf.concat([live, tf.stop_gradient(older)], axis=0)
-        counts = tf.cast(tf.concat([valid, pushed.older], axis=0), tf.float32)[None, :]
+        rows = tf.concat([batch["target"], self.queue.main.read("item")], axis=0)
+        counts = self.main_counts(rows, weights) * tf.cast(tf.concat([valid, pushed.older], axis=0), tf.float32)
         own = tf.reshape(self.queue.read("vector"), [self.model.num_intents, self.queue.capacity, -1])
-        return encoded, Negatives(shared, counts, own, tf.cast(self.queue.valid(), tf.float32),
+        return encoded, Negatives(shared, counts, own, tf.cast(self.queue.valid(), tf.float32) * weights[:, None],
                                   trained, stands_for)
 
     def _entries_of_each(self, targets, fill, valid):

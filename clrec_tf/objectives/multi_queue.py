@@ -24,6 +24,11 @@ class MultiQueueSettings(QueueSettings):
     st_max_ratio: float = setting(100.0, "multi_clrec: largest e^(s_h − s_h*) in the gradient of st_mode capped.",
                                   lower=1.0)
 
+    intent_beta: float = setting(1.0,
+        "multi_clrec: how much of the popularity of a user's own intents the loss removes beside that of the items. 1: "
+        "all that its queues do (paper), for logs whose exposure follows intents. 0: none, so that what is learned is "
+        "p(y|x)/p(y), as CLRec's.", lower=0.0, upper=1.0)
+
     def check(self, config):
         """`UserError` where a batch does not enter the main queue whole, or flags contradict each other."""
         size, batch = config.loss.queue_size, config.train.batch_size
@@ -51,19 +56,20 @@ class MultiQueueContrastive(ChosenByQueue):
         """Half of --queue_size is the main queue's, half each intent's."""
         return build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
                                  inputs.local_variable, inputs.num_items + 1, settings.st_mode, settings.st_max_ratio,
-                                 settings.balanced_gradient)
+                                 settings.intent_beta, settings.balanced_gradient)
 
     @classmethod
     def closed_form(cls, world, settings):
         """The fixed point for one vector per context, and as many clicks in the main queue as in an intent's."""
         if not settings.follows_the_loss:
             return None
-        return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent)
+        return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent, settings.intent_beta)
 
 
-def build_multi_queue(kind, model, capacity, local_variable, item_rows, st_mode, st_max_ratio, balanced=True):
+def build_multi_queue(kind, model, capacity, local_variable, item_rows, st_mode, st_max_ratio, intent_beta=1.0,
+                      balanced=True):
     """The objective "raw" or "cached" over new queues; see the classes."""
-    arguments = model, capacity, local_variable, st_mode, st_max_ratio
+    arguments = model, capacity, local_variable, st_mode, st_max_ratio, intent_beta
     if kind == "raw":
         return RawMultiQueue(item_rows, *arguments)
     return CachedMultiQueue(*arguments, balanced=balanced)

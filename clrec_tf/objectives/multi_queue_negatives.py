@@ -2,6 +2,11 @@
 
 Each row's positive is compared with the whole main queue and with the queue of the positive's own intent h⁺, by all H
 vectors of the user. Letters: B batch, H intents, Q capacity of each queue, V items.
+
+Both queues together hold items of h⁺ more often than clicks do, by which the loss divides by the popularity of the
+user's own intents too. `intent_beta` is how much of that it keeps: an entry of intent h⁺ counts as
+(1 + F_{h⁺}/(F₀·π_{h⁺}))^−(1−intent_beta), F the fill of the intent's queue and the main one, π_h the intent's share of
+clicks; at 0 both queues together are a sample of all clicks, in which the target's intent is merely better known.
 """
 import dataclasses
 from typing import Optional
@@ -39,16 +44,17 @@ class MultiQueueNegatives(Objective):
       capacity: Q.
       local_variable: see `FifoQueue`.
       st_mode, st_max_ratio: see `losses.selected_score`.
+      intent_beta: see the module.
     """
 
     metric_names = ("queue_fill", "queue_duplicate_rate", "queue_age", "queue_intent_fill_min",
                     "queue_intent_fill_mean", "queue_intent_age_max", "queue_intent_share_min",
                     "queue_intent_share_max")
 
-    def __init__(self, model, capacity, local_variable, st_mode, st_max_ratio):
+    def __init__(self, model, capacity, local_variable, st_mode, st_max_ratio, intent_beta=1.0):
         fields = {"item": tf.TensorSpec([model.item_encoder.item_width], tf.int64), **self._more_fields(model)}
         super().__init__(model, queue=MultiQueue(capacity, capacity, model.num_intents, fields, local_variable))
-        self._st_mode, self._st_max_ratio = st_mode, st_max_ratio
+        self._st_mode, self._st_max_ratio, self._intent_beta = st_mode, st_max_ratio, intent_beta
 
     def _more_fields(self, model):
         """Further fields of the queues."""
@@ -72,6 +78,7 @@ class MultiQueueNegatives(Objective):
             trained=negatives.trained)
         rows = self.model.auxiliary_losses(encoded, batch) - positives
         if negatives.stands_for is not None:
+            logs -= tf.math.log(tf.gather(self.entry_weights(), intents.targets))
             if log_weights is not None:
                 logs = logs[:, None] - log_weights
             rows += own_entry_once(encoded.positives, intents.users.vectors, logs, negatives.stands_for,
@@ -81,6 +88,23 @@ class MultiQueueNegatives(Objective):
     def compare(self, batch, training):
         """Enqueues; the encoded batch and the `Negatives`."""
         raise NotImplementedError
+
+    def entry_weights(self) -> tf.Tensor:
+        """What an entry of intent h counts to a target of intent h, [H] float32; to other targets it counts 1."""
+        if self._intent_beta == 1.0:
+            return tf.ones([self.model.num_intents])
+        # Clicks that have left the main queue are the best known sample of all; 1 each, since no share may be 0.
+        clicks = tf.cast(self.queue.read("counts"), tf.float32) + 1.0
+        shares = clicks / tf.reduce_sum(clicks)
+        ratio = tf.cast(self.queue.fill(), tf.float32) / tf.maximum(tf.cast(self.queue.main.fill(), tf.float32), 1.0)
+        return (1.0 + ratio / shares) ** (self._intent_beta - 1.0)
+
+    def main_counts(self, rows, weights) -> tf.Tensor:
+        """How much each entry of the main queue counts: its item rows [N,C], `entry_weights` [H] -> [1 or H,N]."""
+        if self._intent_beta == 1.0:
+            return tf.ones([1, tf.shape(rows)[0]])
+        same = tf.one_hot(self.model.route(rows), self.model.num_intents, axis=0, on_value=True, off_value=False)
+        return tf.where(same, weights[:, None], 1.0)
 
     def _push(self, batch, valid, **fields):
         # Enqueue first: a positive belongs to its own denominator, once. Only the main queue takes it.

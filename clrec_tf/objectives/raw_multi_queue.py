@@ -20,21 +20,22 @@ class RawMultiQueue(MultiQueueNegatives):
 
     def compare(self, batch, training):
         pushed = self._push(batch, batch["weight"] > 0)
-        main = self.queue.main.read("item")[:pushed.fill]
+        main, weights = self.queue.main.read("item")[:pushed.fill], self.entry_weights()
+        of_main = self.main_counts(main, weights)
         encoded = self.model.encode(batch, tf.concat([main, self.queue.read("item")], axis=0), training)
         mine = tf.reshape(encoded.queued[pushed.fill:], [self.model.num_intents, self.queue.capacity])
         valid = self.queue.valid()
         if self.by_counts:
-            return encoded, self._counted(encoded, encoded.queued[:pushed.fill], mine, valid)
+            return encoded, self._counted(encoded, encoded.queued[:pushed.fill], of_main, mine, valid, weights)
         gather = lambda places: tf.gather(encoded.distinct, places)
-        ones = tf.ones([1, tf.cast(pushed.fill, tf.int32)])
-        return encoded, Negatives(gather(encoded.queued[:pushed.fill]), ones, gather(mine), tf.cast(valid, tf.float32))
+        return encoded, Negatives(gather(encoded.queued[:pushed.fill]), of_main, gather(mine),
+                                  tf.cast(valid, tf.float32) * weights[:, None])
 
-    def _counted(self, encoded, main, own, valid):
+    def _counted(self, encoded, main, of_main, own, valid, weights):
         """Every distinct item as a shared candidate, with counts [H,U] of the main queue and each intent's own."""
         intents, items = self.model.num_intents, tf.size(encoded.counts)
         intent, _ = tf.unstack(tf.cast(tf.where(valid), tf.int32), axis=1)
         places = tf.stack([intent, tf.boolean_mask(own, valid)], axis=1)
-        counts = tf.scatter_nd(places, tf.ones_like(intent, tf.float32), [intents, items])
-        main_counts = tf.math.bincount(main, minlength=items, maxlength=items, dtype=tf.float32)
-        return Negatives(encoded.distinct, counts + main_counts[None, :])
+        counts = tf.scatter_nd(places, tf.gather(weights, intent), [intents, items])
+        return Negatives(encoded.distinct, counts + tf.transpose(
+            tf.math.unsorted_segment_sum(tf.transpose(of_main), main, items)))
