@@ -25,6 +25,7 @@ class Encoder:
         rows = [tf.TensorSpec([None, width], ids)]
         self._items = tf.function(model.item_vectors, input_signature=rows)
         self._history_items = tf.function(model.history_vectors, input_signature=rows)
+        self._compared_items = tf.function(model.compared_items, input_signature=rows)
         seconds = tf.TensorSpec([None, max_history], ids)
         histories = [tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
                      seconds, seconds]
@@ -68,7 +69,7 @@ class Encoder:
 
     def compared_items(self, item_rows: np.ndarray) -> np.ndarray:
         """The same, as compared with user vectors: see `TwoTower.compared_items`."""
-        return self._model.compared_items(tf.constant(self.item_vectors(item_rows))).numpy()
+        return self._in_chunks(self._compared_items, item_rows)
 
     def searched(self, users: EvaluationSet, count: int = 0) -> np.ndarray:
         """What rankings compare with items, float32: [U,D] of one vector per user, else [U,K,D], the heaviest first.

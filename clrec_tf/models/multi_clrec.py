@@ -1,10 +1,16 @@
 """Multi-CLRec: H intent vectors per user, told apart by the categories of the clicks (paper, "Multi-CLRec").
 
 Batches are those of ``two_tower``.
+
+With --multi_objective=gated the score of an item is log Σ_h w_h e^{s_h + m·cos(e_h, e_{h(y)})}: w the weights, h(y) the
+intent that the item is routed to, m the margin (--intent_margin) and e_h a fixed direction for each intent, which are
+orthogonal up to 16 intents. The margin spares the vectors to keep away from items of other intents. All of it is an
+inner product, of [z_h; √(ρm)·e_h; ρ·log w_h] and [g; √(ρm)·e_{h(y)}; 1], over ρ.
 """
 import dataclasses
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
 from clrec_tf.encoders.base import Clicks
@@ -18,12 +24,19 @@ from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 
+MOST_DIRECTIONS = 16
+
+
 @dataclasses.dataclass(frozen=True)
 class MultiCLRecSettings(Section):
     """--model=multi_clrec"""
     multi_objective: str = setting("gated",
         "multi_clrec: gated: the vector of a target's intent is trained, and weights count in numerator and "
         "denominator. paper: the vector selected for the user is trained, by --st_mode.", choices=("gated", "paper"))
+    intent_margin: float = setting(7.0,
+        "multi_clrec: gated: nats by which a vector prefers items of its own intent, so that vectors need not keep away "
+        "from items of others. Vectors of an index have as many more coordinates as there are intents, at most 16 (0: "
+        "no margin).", lower=0.0)
     category_feature: str = setting("", "multi_clrec: item feature by which clicks are routed to intents (default: "
                                         "the first).")
     routing_weight: float = setting(1.0, "multi_clrec: weight λ1 of the loss that targets are routed clearly.",
@@ -50,7 +63,7 @@ class BatchIntents:
       users: `intents.Intents` of the histories.
       target_logits: routing logits of the targets, [B,H].
       targets: h⁺ [B] int32, the intent of each target.
-      scores: s_h = ⟨z_h, g(y)⟩/ρ of each target, [B,H].
+      scores: s_h = ⟨z_h, g(y)⟩/ρ of each target, with the margin of h⁺, [B,H].
     """
     users: object
     target_logits: tf.Tensor
@@ -76,6 +89,9 @@ class MultiCLRec(TwoTower):
     def __init__(self, item_encoder, user_encoder, temperature, settings=MultiCLRecSettings(), all_vectors=True):
         super().__init__(item_encoder, None, user_encoder, "cosine", temperature, name="multi_clrec")
         self.settings, self._all_vectors = settings, all_vectors
+        margin = settings.intent_margin if self.gated else 0.0
+        self._directions = tf.constant(np.sqrt(temperature * margin) * directions(self.num_intents), tf.float32)
+        self._coded = margin > 0
 
     @classmethod
     def encoder_name(cls, settings):
@@ -112,6 +128,21 @@ class MultiCLRec(TwoTower):
         return self._all_vectors and self.settings.multi_objective == "gated" and self.num_intents > 1
 
     @property
+    def intent_coordinates(self):
+        """Of the margin, and of the gate."""
+        return self._directions.shape[1] * self._coded + self.gated
+
+    @property
+    def candidate_width(self) -> int:
+        """Numbers of `candidate_vectors`."""
+        return self.item_encoder.dim + self._directions.shape[1] * self._coded
+
+    @property
+    def logit_bound(self):
+        """1/ρ, and the margin."""
+        return 1.0 / self.temperature + (self.settings.intent_margin if self._coded else 0.0)
+
+    @property
     def history_width(self) -> int:
         """Item and category side by side."""
         return 2 * self.item_encoder.dim
@@ -120,12 +151,33 @@ class MultiCLRec(TwoTower):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
         return self.history_vectors(rows)[:, :self.item_encoder.dim]
 
+    def compared_items(self, rows):
+        """See `TwoTower.compared_items`."""
+        vectors = self.candidate_vectors(self.history_vectors(rows))
+        return tf.concat([vectors, tf.ones_like(vectors[:, :1])], axis=1) if self.gated else vectors
+
+    def candidate_vectors(self, items):
+        """Candidates with the direction of the intent that each is routed to: [N,2D] -> [N,`candidate_width`]."""
+        vectors, categories = tf.split(items, 2, axis=1)
+        intents = tf.argmax(self.user_encoder.route(categories), axis=1, output_type=tf.int32) if self._coded else None
+        return self.with_direction(self.score_vectors(vectors), intents)
+
+    def with_direction(self, vectors, intents):
+        """Vectors [...,D] and the direction of each one's intent, int32 [...], side by side; without margin vectors
+        alone."""
+        return tf.concat([vectors, tf.gather(self._directions, intents)], axis=-1) if self._coded else vectors
+
+    def intent_vectors(self, vectors):
+        """The same of users' vectors z [B,H,D], which stand in the order of the intents."""
+        numbers = tf.tile(tf.range(self.num_intents)[None], [tf.shape(vectors)[0], 1])
+        return self.with_direction(vectors, numbers)
+
     def user_intents(self, items, mask, gaps=None, dwell=None):
         """See `TwoTower.user_intents`; all H vectors, by falling weight."""
         users = self.user_encoder(Clicks(None, items, mask, gaps, dwell))
         # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
         logits, numbers = tf.math.top_k(users.logits, self.num_intents)
-        vectors = tf.gather(users.vectors, numbers, batch_dims=1)
+        vectors = self.with_direction(tf.gather(users.vectors, numbers, batch_dims=1), numbers)
         if self.gated:
             gate = self.temperature * tf.nn.log_softmax(logits)
             vectors = tf.concat([vectors, gate[:, :, None]], axis=2)
@@ -166,19 +218,29 @@ class MultiCLRec(TwoTower):
 
     def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]
-        dim, mask = self.item_encoder.dim, tf.sequence_mask(batch["length"], length)
+        mask = tf.sequence_mask(batch["length"], length)
         of_targets, of_clicks = tf.split(places, [batch_size, batch_size * length])
         targets, (clicked, inverse) = tf.gather(items, of_targets), tf.unique(of_clicks)
         read = [tf.gather(part, inverse) for part in self.user_encoder.read_items(tf.gather(items, clicked))]
         clicks = Clicks(None, None, mask, batch.get("time_gap"), batch.get("dwell"), batch.get("seed"))
         users = self.user_encoder.of_read(read, clicks, training)
-        target_logits = self.user_encoder.route(targets[:, dim:])
-        positives = self.score_vectors(targets[:, :dim])
-        scores = tf.linalg.matvec(users.vectors, positives / self.temperature)
-        intents = BatchIntents(users, target_logits, tf.argmax(target_logits, axis=1, output_type=tf.int32), scores)
+        targets, categories = tf.split(targets, 2, axis=1)
+        target_logits = self.user_encoder.route(categories)
+        of_targets = tf.argmax(target_logits, axis=1, output_type=tf.int32)
+        positives = self.with_direction(self.score_vectors(targets), of_targets)
+        scores = tf.linalg.matvec(self.intent_vectors(users.vectors), positives / self.temperature)
+        intents = BatchIntents(users, target_logits, of_targets, scores)
         # For losses of one vector per user: the selected one, with the straight-through gradient of the selection.
         selected = tf.linalg.matvec(users.vectors, multi_vector.straight_through(users.logits), transpose_a=True)
-        return targets[:, :dim], selected, intents
+        return targets, selected, intents
+
+
+def directions(intents: int) -> np.ndarray:
+    """A fixed direction for each intent, [H,min(H, 16)] of norm 1: orthogonal where there are enough coordinates."""
+    if intents <= MOST_DIRECTIONS:
+        return np.eye(intents)
+    drawn = np.random.default_rng(0).standard_normal((intents, MOST_DIRECTIONS))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
 def _first_of_each(ids):

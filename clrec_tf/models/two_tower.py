@@ -105,9 +105,9 @@ class TwoTower(tf.keras.Model):
         return 1
 
     @property
-    def gated(self) -> bool:
-        """Whether compared vectors have one coordinate more than g: ρ·log w of a user's vector, 1 of an item."""
-        return False
+    def intent_coordinates(self) -> int:
+        """How many numbers compared vectors have behind f and g, of what a user's several vectors are weighed by."""
+        return 0
 
     @property
     def reads(self) -> frozenset:
@@ -145,10 +145,13 @@ class TwoTower(tf.keras.Model):
         """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
         return l2_normalize(vectors) if self.similarity == "cosine" else vectors
 
-    def compared_items(self, vectors):
-        """Items as users' vectors are compared with them: g [N,D] -> `score_vectors`, where `gated` [N,D+1]."""
-        vectors = self.score_vectors(vectors)
-        return tf.concat([vectors, tf.ones_like(vectors[:, :1])], axis=1) if self.gated else vectors
+    def compared_items(self, rows):
+        """Items as users' vectors are compared with them: rows [N,C] -> [N,D + `intent_coordinates`]."""
+        return self.score_vectors(self.item_vectors(rows))
+
+    def candidate_vectors(self, items):
+        """Candidates of a loss, from what the query tower reads of items: [N,history_width] -> [N,D]."""
+        return self.score_vectors(items[:, :self.item_encoder.dim])
 
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
@@ -167,7 +170,7 @@ class TwoTower(tf.keras.Model):
           gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
 
         Returns:
-          (vectors [B,H,D], where `gated` [B,H,D+1], ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
+          (vectors [B,H,D + `intent_coordinates`] ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
         """
         raise NotImplementedError
 
@@ -212,7 +215,7 @@ class TwoTower(tf.keras.Model):
         queued = inverse[:tf.shape(candidate_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
         # Cut in two steps, which keeps the width known.
-        vectors = self.score_vectors(items[:tf.size(counts)][:, :self.item_encoder.dim])
+        vectors = self.candidate_vectors(items[:tf.size(counts)])
         return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, intents)
 
     def _history_items(self, rows):

@@ -17,14 +17,14 @@ class CachedMultiQueue(MultiQueueNegatives):
         self._balanced = balanced
 
     def _more_fields(self, model):
-        return {"vector": tf.TensorSpec([model.item_encoder.dim], tf.float32)}
+        return {"vector": tf.TensorSpec([model.candidate_width], tf.float32)}
 
     def _encoded_fields(self, batch):
-        return {"vector": self.model.score_vectors(self.model.item_vectors(batch["target"]))}
+        return {"vector": self.model.candidate_vectors(self.model.history_vectors(batch["target"]))}
 
     def compare(self, batch, training):
         encoded = self.model.encode(batch, training=training)
-        live = encoded.positives
+        live = self.model.with_direction(encoded.positives, encoded.intents.targets)
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = (batch["weight"] > 0) & tf.math.is_finite(tf.reduce_sum(live, axis=1))
         pushed = self._push(batch, valid, vector=live)

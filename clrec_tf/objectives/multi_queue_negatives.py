@@ -72,17 +72,18 @@ class MultiQueueNegatives(Objective):
         else:
             log_weights = None
             positives = losses.selected_score(intents.scores, intents.users.logits, self._st_mode, self._st_max_ratio)
+        vectors = self.model.intent_vectors(intents.users.vectors)
         denominator, logs = losses.mean_log_denominator(
-            intents.users.vectors, intents.targets, shares, negatives.shared, negatives.shared_counts, negatives.own,
+            vectors, intents.targets, shares, negatives.shared, negatives.shared_counts, negatives.own,
             negatives.own_counts, temperature=self.model.temperature, log_weights=log_weights,
-            trained=negatives.trained)
+            trained=negatives.trained, bound=self.model.logit_bound)
         rows = self.model.auxiliary_losses(encoded, batch) - positives
         if negatives.stands_for is not None:
             logs -= tf.math.log(tf.gather(self.entry_weights(), intents.targets))
             if log_weights is not None:
                 logs = logs[:, None] - log_weights
-            rows += own_entry_once(encoded.positives, intents.users.vectors, logs, negatives.stands_for,
-                                   self.model.temperature)
+            rows += own_entry_once(self.model.with_direction(encoded.positives, intents.targets), vectors, logs,
+                                   negatives.stands_for, self.model.temperature)
         return denominator + contrastive.weighted_mean(rows, weights)
 
     def compare(self, batch, training):
@@ -143,8 +144,8 @@ def own_entry_once(positives, vectors, log_denominators, stands_for, temperature
     meets its own positive in one step only, the one in which both are here.
 
     Args:
-      positives: g [B,D], live.
-      vectors: z [B,H,D].
+      positives: g [B,D], live, as candidates.
+      vectors: z [B,H,D], as they are compared with them.
       log_denominators: log Z [B], of weighted vectors log Z − log w [B,H].
       stands_for: [B], entries that the gradient of each positive stands for in the denominators.
       temperature: ρ.

@@ -155,8 +155,8 @@ def _manifest(version, parts: TowerParts, schema: Schema, dial: Dial, index: Ind
     return dict(
         version=version, created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
         checkpoint_hash=facts.checkpoint_hash, step=facts.step, schema_hash=schema.hash(), id_type=schema.id_type,
-        items=len(candidates.items), dimension=int(candidates.compared.shape[1]) - model.gated, gate=model.gated,
-        similarity=model.similarity,
+        items=len(candidates.items), dimension=int(candidates.compared.shape[1]) - model.intent_coordinates,
+        intent_coordinates=model.intent_coordinates, similarity=model.similarity,
         max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
         intents=model.num_intents, served_intents=model.served_intents, titles=candidates.titles is not None, popularity=dial.default,
         dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,

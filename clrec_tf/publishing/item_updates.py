@@ -51,7 +51,8 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was deleted. Vectors
     are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the dial
     counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an inserted
-    one has none. A vector may also be d + 1 numbers, as `encode_items` gives them; then the last is the dial's.
+    one has none. A vector may also be as long as `encode_items` gives it; then the last number is the dial's. Of a model
+    with several intents an item belongs to that of the item whose vector is the nearest, unless it is so long.
 
     Args:
       path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
@@ -96,7 +97,7 @@ class _Reader:
     def __init__(self, bundle):
         self._bundle, self.normalized, self.guessed = bundle, 0, 0
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
-        self._gate = [1.0] if bundle.manifest["gate"] else []  # what every item has there
+        self._of_intents = bundle.manifest["intent_coordinates"]
         self._cosine = bundle.manifest["similarity"] == "cosine"
 
     def item(self, value, where):
@@ -120,13 +121,14 @@ class _Reader:
             raise DataError(f"{where} has both a vector and `like`: give one of them")
         place = int(self._bundle.all_positions(self._bundle.id_array([item]))[0])
         if vector is not None:
-            vector, last = self._given(vector, where)
+            vector, intents, last = self._given(vector, where)
         else:
-            vector, last = (self._own(item, place, where) if like is None else self._mean(like, where)), None
-        return item, self._with_popularity(vector, last, value, place, where), title
+            vector, intents, last = self._own(item, place, where) if like is None else self._mean(like, where), None, None
+        return item, self._whole(vector, intents, last, value, place, where), title
 
-    def _with_popularity(self, vector, last, value, place, where):
-        """The vector [d] with the coordinate that the file gives, or its count, or that the item has."""
+    def _whole(self, vector, intents, last, value, place, where):
+        """The vector [d] with the coordinates of intents and popularity: those of the file, or by the nearest item and
+        by its count, or those that the item has."""
         dial = self._bundle.dial
         for name in _COUNTS:
             count = value.get(name)
@@ -155,14 +157,22 @@ class _Reader:
         if not least - _SLACK <= last <= most + _SLACK:
             raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it "
                             f"is from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
-        return np.concatenate([vector, self._gate, [last]])
+        return np.concatenate([vector, self._intents_of(vector) if intents is None else intents, [last]])
+
+    def _intents_of(self, vector):
+        """What stands between an item's vector and its popularity: as the item has it whose vector is the nearest."""
+        if not self._of_intents:
+            return []
+        known = self._bundle.item_vectors()
+        nearest = int(np.argmax(known[:, :self._dimension] @ vector.astype(np.float32)))
+        return known[nearest, self._dimension:-1].astype(np.float64)
 
     def _ids(self, ids, where):
         """Ids of the bundle's type."""
         return parse_request(ids, self._id_type, where).history
 
     def _given(self, values, where):
-        """The vector that stands in the file, and its dial's coordinate or None."""
+        """The vector that stands in the file, its coordinates of intents and its dial's, or None."""
         wide = self._bundle.width
         if not isinstance(values, list) or not all(
                 isinstance(number, (int, float)) and not isinstance(number, bool) for number in values):
@@ -178,16 +188,16 @@ class _Reader:
             place = int(np.argmin(finite))
             raise DataError(f"{where}: vector[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or "
                             "leave the item out")
-        vector, gate, last = vector[:self._dimension], vector[self._dimension:-1], (
-            vector[-1] if len(values) > self._dimension else None)
-        if last is not None and list(gate) != self._gate:
-            raise DataError(f"{where}: vector[{self._dimension}] = {gate[0]:g} must be 1, as it is of every item of this "
+        intents, last = (vector[self._dimension:-1], vector[-1]) if len(values) > self._dimension else (None, None)
+        vector = vector[:self._dimension]
+        if self._of_intents and intents is not None and intents[-1] != 1:
+            raise DataError(f"{where}: vector[{wide - 2}] = {intents[-1]:g} must be 1, as it is of every item of this "
                             "bundle: give vectors as `encode_items` gives them, or the first numbers alone")
         if not self._cosine:
-            return vector, last
+            return vector, intents, last
         norm = np.linalg.norm(vector)
         self.normalized += abs(norm - 1) > 1e-4
-        return self._unit(vector, norm, where, "vector has"), last
+        return self._unit(vector, norm, where, "vector has"), intents, last
 
     def _mean(self, like, where):
         """The mean vector of known items."""

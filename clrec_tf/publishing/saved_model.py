@@ -14,8 +14,8 @@ Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
     encode_items     ids [N]                                 ->  vectors [N,d+1], known [N]
 
 `popularity` is α of the dial (see `models.dial`), the last number of a user's vector; an item's is that of its
-popularity. It must lie in the range that was exported. Where the model weighs its intents (--multi_objective=gated),
-the number before it is ρ·log w of a user's vector and 1 of an item, and all vectors are one number wider.
+popularity. It must lie in the range that was exported. Where the model weighs its intents (--multi_objective=gated, see
+`models.multi_clrec`), the manifest's `intent_coordinates` stand before it, and all vectors are as many numbers wider.
 
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
 with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a

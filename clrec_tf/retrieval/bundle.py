@@ -65,8 +65,8 @@ class Bundle:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector of the index: d, and the coordinates of the gate and the dial where they are there."""
-        return self.manifest["dimension"] + self.manifest["gate"] + self.dial.there
+        """Numbers of a vector of the index: d, and the coordinates of intents and of the dial where they are there."""
+        return self.manifest["dimension"] + self.manifest["intent_coordinates"] + self.dial.there
 
     def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0,
                      popularity: float = 0.0) -> Intents:

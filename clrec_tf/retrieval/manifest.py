@@ -43,7 +43,7 @@ def read_manifest(folder: str) -> dict:
             raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
                             f"{' and '.join(map(str, _READ))}: export again")
         # What is not in bundles of before there were others, and what is.
-        manifest = {"intents": 1, "uses_dwell": False, "gate": False} | json_files.unsealed(manifest)
+        manifest = {"intents": 1, "uses_dwell": False, "intent_coordinates": 0} | json_files.unsealed(manifest)
         manifest.setdefault("served_intents", min(4, manifest["intents"]))
         if "dial" not in manifest:
             logging.warning("%s was exported before there was a dial: it is served at popularity 0, as trained; export "
