@@ -22,19 +22,21 @@ USERS = 50
 
 def test_a_published_version_says_how_many_intents_it_has():
     bundle, world = exported.loaded(exported.MULTI), exported.world(exported.MULTI)
-    facts = dict(intents=exported.INTENTS, served_intents=exported.INTENTS, gate=True, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
+    facts = dict(intents=exported.INTENTS, served_intents=exported.INTENTS, intent_coordinates=7, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
     assert facts.items() <= bundle.manifest.items()
     assert bundle.manifest["measured"]["recall"] == 1 and bundle.manifest["measured"]["parity_difference"] <= 2e-6
     order = np.argsort(-world.catalogue.counts, kind="stable")
     items = world.model.score_vectors(world.model.item_vectors(world.catalogue.item_rows[order])).numpy()
     np.testing.assert_allclose(bundle.item_vectors()[:, :8], items, atol=1e-6)
-    assert bundle.item_vectors().shape[1] == bundle.width == 10 and (bundle.item_vectors()[:, 8] == 1).all()
+    assert bundle.item_vectors().shape[1] == bundle.width == 16 and (bundle.item_vectors()[:, 14] == 1).all()
+    routes = world.model.route(world.catalogue.item_rows[order]).numpy()
+    np.testing.assert_allclose(bundle.item_vectors()[:, 8:14], np.sqrt(.07 * 7) * np.eye(6)[routes], rtol=1e-6)
 
 
 def test_histories_and_candidates_have_matrices_of_their_own_and_item_tables_stay_behind():
     folder = exported.bundle_folder(exported.MULTI)
     shapes = [shape for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
-    assert [exported.ITEMS, 16] in shapes and [exported.ITEMS, 9] in shapes
+    assert [exported.ITEMS, 16] in shapes and [exported.ITEMS, 15] in shapes
     assert not [shape for shape in shapes if shape[:1] in ([9], [1 + exported.ITEMS + exported.BUCKETS])]
 
 
@@ -92,10 +94,10 @@ def test_recall_is_measured_on_all_intents(tmp_path, monkeypatch):
             asked.__setitem__(name, a[2]), function(*a))[1])
     exported.world(exported.MULTI).export(tmp_path)
     vectors = held_out[0].intents.vectors
-    assert vectors.shape[1:] == (exported.INTENTS, 9) and 30 < len(vectors) <= USERS
+    assert vectors.shape[1:] == (exported.INTENTS, 15) and 30 < len(vectors) <= USERS
     for queries in asked.values():
-        np.testing.assert_allclose(queries[:, :9], vectors.reshape(-1, 9), atol=1e-5)
-        assert not queries[:, 9].any() and queries[:, 8].max() < 0
+        np.testing.assert_allclose(queries[:, :15], vectors.reshape(-1, 15), atol=1e-5)
+        assert not queries[:, 15].any() and queries[:, 14].max() < 0
     assert len(asked) == 2
 
 

@@ -10,6 +10,7 @@ from tests import tiny_multi
 from tests.tiny_multi import TEMPERATURE
 import tensorflow as tf
 
+MARGIN = 1.5
 WEIGHTS = dict(routing_weight=0.5, vector_weight=2.0, balance_weight=3.0, selection_weight=0.7)
 
 
@@ -45,12 +46,15 @@ def of_row(model, queues, history, target, mode):
     weight_logits, scores = cosines(interest, z)[0], cosines(goal, z)[0]
     target_logits = cosines(goal_category, users.prototypes)[0]
     intent = int(tf.argmax(target_logits))
-    log_z = tf.reduce_logsumexp(cosines(z, items_of(model, [*queues.main, *queues.own[intent]])[0]))
+    compared = items_of(model, [*queues.main, *queues.own[intent]])
+    log_z = tf.reduce_logsumexp(cosines(z, compared[0]))
     weights, chosen = tf.nn.softmax(weight_logits), tf.one_hot(tf.argmax(weight_logits), model.num_intents)
     if mode == "gated":
         log_weights = tf.math.log(weights)
-        log_z = tf.reduce_logsumexp(
-            cosines(z, items_of(model, [*queues.main, *queues.own[intent]])[0]) + log_weights[:, None])
+        of_candidates = tf.argmax(cosines(compared[1], users.prototypes), axis=1)
+        margins = MARGIN * tf.transpose(tf.one_hot(of_candidates, model.num_intents))
+        log_z = tf.reduce_logsumexp(cosines(z, compared[0]) + margins + log_weights[:, None])
+        scores += MARGIN * tf.one_hot(intent, model.num_intents)
     straight = tf.stop_gradient(chosen - weights) + weights
     if mode == "gated":
         selected = scores[intent] + log_weights[intent]
@@ -88,7 +92,7 @@ def gradients_of(loss, variables, tape):
 def test_gradient_of_the_whole_loss(mode, item_rows):
     """Over steps that move the model, so that items are routed otherwise when they leave the main queue."""
     objective = "gated" if mode == "gated" else "paper"
-    model = tiny_multi.tiny_model(5, MultiCLRecSettings(multi_objective=objective, **WEIGHTS))
+    model = tiny_multi.tiny_model(5, MultiCLRecSettings(multi_objective=objective, intent_margin=MARGIN, **WEIGHTS))
     rng = np.random.default_rng(5)
     objective = tiny_multi.objective_of("raw", model, 7, item_rows, "soft" if mode == "gated" else mode)
     queues, variables = tiny_multi.Loops(model, 7), model.trainable_variables

@@ -176,7 +176,7 @@ def test_inverse_propensity_weighs_the_softmax_alone():
     """What the model adds to each row's loss is not multiplied by the row's weight."""
     batch, rows = random_batch(np.random.default_rng(5), 6), tiny_multi.rows_of(np.arange(tiny_multi.ITEMS + 1))
     found = {}
-    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", MultiCLRecSettings())):
+    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", MultiCLRecSettings(multi_objective="paper"))):
         softmax = FullSoftmax(tiny_model(settings=settings), rows)
         weighted = PropensityWeighted(
             softmax, lambda batch, constants: tf.cast(batch["target"][:, 0], tf.float32) / 20, 9.0)
@@ -199,7 +199,9 @@ def test_vectors_come_by_falling_weight_even_where_weights_vanish():
     gated = tiny_model(intents=9, settings=tiny_multi.GATED)
     gated.user_encoder.temperature = 1e-3
     wider, _, _ = gated.user_intents(clicks, mask)
-    np.testing.assert_array_equal(wider[:, :, :-1], vectors)
+    np.testing.assert_array_equal(wider[:, :, :tiny_multi.DIM], vectors)
+    np.testing.assert_allclose(wider[:, :, tiny_multi.DIM:-1], np.sqrt(7 * tiny_multi.TEMPERATURE) * np.eye(9)[numbers],
+                               rtol=1e-6)
     np.testing.assert_allclose(wider[:, :, -1], tiny_multi.TEMPERATURE * tf.nn.log_softmax(
         np.take_along_axis(found.logits.numpy(), order, 1)), rtol=1e-5)
     np.testing.assert_allclose(weights, np.take_along_axis(tf.nn.softmax(found.logits).numpy(), order, 1), rtol=1e-5)

@@ -78,19 +78,21 @@ def live():
 
 
 def item_scores(vectors):
-    """[B,K,V] ρ·(s + log w) of the live model by position, the most popular item first; without the dial."""
+    """[B,K,V] ρ·(s + margin + log w) of the live model by position, the most popular item first; without the dial."""
     world = exported.world(exported.MULTI)
     rows = world.catalogue.item_rows[np.argsort(-world.catalogue.counts, kind="stable")]
     items = world.model.item_vectors(tf.constant(rows)).numpy()
-    return vectors[..., :8] @ (items / np.linalg.norm(items, axis=1, keepdims=True)).T + vectors[..., 8:9]
+    own = vectors[..., 8:14].argmax(axis=-1)[..., None] == world.model.route(rows).numpy()
+    cosines = vectors[..., :8] @ (items / np.linalg.norm(items, axis=1, keepdims=True)).T
+    return cosines + np.float32(.07 * 7) * own + vectors[..., 14:15]
 
 
 def test_the_heaviest_intents_equal_the_live_model():
     vectors, weights, numbers = live()
     for count in range(1, INTENTS + 1):
         found = predict(count)
-        np.testing.assert_allclose(found[0][..., :9], vectors[:, :count], atol=1e-6)
-        np.testing.assert_allclose(found[0][..., 8], .07 * np.log(found[1]), atol=1e-6)
+        np.testing.assert_allclose(found[0][..., :15], vectors[:, :count], atol=1e-6)
+        np.testing.assert_allclose(found[0][..., 14], .07 * np.log(found[1]), atol=1e-6)
         np.testing.assert_allclose(found[1], weights[:, :count], atol=1e-6)
         np.testing.assert_array_equal(found[2], numbers[:, :count])
     assert found[2].dtype == np.int32 and np.array_equal(np.sort(found[2]), np.tile(np.arange(INTENTS), (4, 1)))
@@ -108,7 +110,7 @@ def test_the_number_of_intents_is_bounded():
 def test_each_user_has_as_many_intents_as_are_asked_for_it():
     own = [2, 5, 1, 3]
     vectors, weights, numbers = predict(own)
-    assert vectors.shape == (4, 5, 10)
+    assert vectors.shape == (4, 5, 16)
     every = predict(5)
     for user, count in enumerate(own):
         for mine, other, padding in zip((vectors, weights, numbers), every, (0, 0, -1)):
@@ -261,4 +263,4 @@ def test_every_output_names_intents_and_weights(capsys, monkeypatch, tmp_path):
             np.testing.assert_allclose(arrays[name], part, atol=1e-6)
     run(capsys, monkeypatch, embeddings=str(vectors))
     with np.load(vectors, allow_pickle=False) as arrays:
-        assert arrays["user_vectors"].shape == (0, 6, 10) and arrays["user_weights"].shape == (0, 6)
+        assert arrays["user_vectors"].shape == (0, 6, 16) and arrays["user_weights"].shape == (0, 6)

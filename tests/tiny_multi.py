@@ -88,6 +88,11 @@ class Loops:
                 self.own[intent].append(old)
                 self.left[intent] += 1
 
+    def margins(self, ids):
+        """What each vector prefers items of its own intent by, [H,N]."""
+        margin = self.model.settings.intent_margin if self.model.gated else 0.0
+        return margin * (self.intents(ids) == np.arange(self.model.num_intents)[:, None])
+
     def counts(self, intent):
         """Of the entries of the main queue and of the intent's, to a target of it."""
         ratio = len(self.own[intent]) / len(self.main) / (self.left[intent] / self.left.sum())
@@ -103,12 +108,14 @@ class Loops:
         found = self.model.user_encoder(Clicks(None, clicks, mask))
         targets, weights, losses = batch["target"].numpy()[:, 0], batch["weight"].numpy(), []
         for row, (target, intent) in enumerate(zip(targets, self.intents(targets))):
-            candidates = self.vectors([*self.main, *self.own[intent]])
+            ids = [*self.main, *self.own[intent]]
+            candidates = self.vectors(ids)
             users, logits = (part.numpy()[row].astype(float) for part in (found.vectors, found.logits))
             weights_of_vectors, chosen = np.ones(len(users)), np.argmax(logits)
             if self.model.gated:
                 weights_of_vectors, chosen = np.exp(logits) / np.exp(logits).sum(), intent
-            positive = weights_of_vectors[chosen] * np.exp(users[chosen] @ self.vectors([target])[0] / TEMPERATURE)
-            terms = weights_of_vectors @ np.exp(users @ candidates.T / TEMPERATURE)
+            logits = lambda ids, vectors: users @ vectors.T / TEMPERATURE + self.margins(ids)
+            positive = weights_of_vectors[chosen] * np.exp(logits([target], self.vectors([target]))[chosen, 0])
+            terms = weights_of_vectors @ np.exp(logits(ids, candidates))
             losses.append(np.log(terms @ self.counts(intent)) - np.log(positive))
         return np.sum(weights * losses) / np.sum(weights)
