@@ -11,6 +11,7 @@ from clrec_tf.objectives.raw_multi_queue import RawMultiQueue
 from clrec_tf.settings.registry import LOSSES
 from clrec_tf.settings.setting import setting
 
+AUTO_BETA = -1.0
 LITERAL_TEMPERATURE = 0.05  # the least with --st_mode=literal: float32 holds the square of e^(2/ρ), as norms need it
 
 
@@ -24,13 +25,19 @@ class MultiQueueSettings(QueueSettings):
     st_max_ratio: float = setting(100.0, "multi_clrec: largest e^(s_h − s_h*) in the gradient of st_mode capped.",
                                   lower=1.0)
 
-    intent_beta: float = setting(1.0,
+    intent_beta: float = setting(AUTO_BETA,
         "multi_clrec: how much of the popularity of a user's own intents the loss removes beside that of the items. 1: "
         "all that its queues do (paper), for logs whose exposure follows intents. 0: none, so that what is learned is "
-        "p(y|x)/p(y), as CLRec's.", lower=0.0, upper=1.0)
+        "p(y|x)/p(y), as CLRec's. -1: 1 with --multi_objective=paper, 0 with gated.", lower=-1.0, upper=1.0)
+
+    def beta_of(self, objective: str) -> float:
+        """--intent_beta, chosen by --multi_objective where it is -1."""
+        return float(objective == "paper") if self.intent_beta == AUTO_BETA else self.intent_beta
 
     def check(self, config):
         """`UserError` where a batch does not enter the main queue whole, or flags contradict each other."""
+        if AUTO_BETA < self.intent_beta < 0:
+            raise UserError(f"--intent_beta={self.intent_beta}: must be from 0 to 1, or -1")
         size, batch = config.loss.queue_size, config.train.batch_size
         if size % 2 or size < 2 * batch:
             raise UserError(
@@ -56,14 +63,14 @@ class MultiQueueContrastive(ChosenByQueue):
         """Half of --queue_size is the main queue's, half each intent's."""
         return build_multi_queue(settings.queue_kind, inputs.model, inputs.config.loss.queue_size // 2,
                                  inputs.local_variable, inputs.num_items + 1, settings.st_mode, settings.st_max_ratio,
-                                 settings.intent_beta, settings.balanced_gradient)
+                                 settings.beta_of(inputs.model.settings.multi_objective), settings.balanced_gradient)
 
     @classmethod
     def closed_form(cls, world, settings):
         """The fixed point for one vector per context, and as many clicks in the main queue as in an intent's."""
         if not settings.follows_the_loss:
             return None
-        return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent, settings.intent_beta)
+        return closed_forms.multi_queue(world.clicks, world.click_popularity, world.intent, settings.beta_of("gated"))
 
 
 def build_multi_queue(kind, model, capacity, local_variable, item_rows, st_mode, st_max_ratio, intent_beta=1.0,

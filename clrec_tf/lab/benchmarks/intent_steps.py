@@ -81,7 +81,7 @@ class ComparedSteps:
             losses = settings.objective
             self.objectives["multi", kind] = build_multi_queue(
                 kind, self.models["multi"], capacity // 2, local, schema.item_rows, losses.st_mode,
-                losses.st_max_ratio, losses.intent_beta, losses.balanced_gradient)
+                losses.st_max_ratio, losses.beta_of("gated"), losses.balanced_gradient)
             self.objectives["single", kind] = build_variant(kind, self.models["single"], capacity, False, local,
                                                             balanced=losses.balanced_gradient)
         self._optimizers = {}

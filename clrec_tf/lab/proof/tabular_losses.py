@@ -85,7 +85,7 @@ def cases(simulation: ExposureSimulation, mask_hits: bool) -> list[Case]:
 def queue_cases(simulation: ExposureSimulation) -> list[Case]:
     """The click queue and the multi-queue."""
     return [Case("click queue", click_queue, optimum(simulation, "contrastive"), "clicks"),
-            Case("multi-queue", multi_queue, optimum(simulation, "contrastive", tower="multi_clrec"), "clicks",
+            Case("multi-queue", multi_queue, optimum(simulation, "contrastive", tower="multi_clrec", intent_beta=1.0), "clicks",
                  trainer=IntentTableTrainer)]
 
 

@@ -144,18 +144,18 @@ def against_truth(config: Config) -> dict[str, dict]:
                                 config.paths.seed)
     judge = Judge(simulated_logs.load_truth(config.exposure_world.world_dir), users, catalogue.original_ids)
     encoder = Encoder(trained.model, trained.max_history)
-    cosines = protocols.vector_scorer(encoder.user_vectors(users), encoder.compared_items(catalogue.item_rows))
+    temperature = trained.model.temperature
+    vectors, items = encoder.searched(users), encoder.compared_items(catalogue.item_rows)
+    cosines = protocols.vector_scorer(vectors, items, temperature)
     scorers = dict(model=cosines, oracle=judge.oracle_scorer(),
                    most_popular=protocols.most_popular_scorer(catalogue.counts))
     result = {}
     for name, scorer in scorers.items():
         result[name] = _figures(scorer, judge, users, catalogue.counts, config)
-    temperature = trained.model.temperature
-    items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows),
-                                 counted_of(trained, catalogue, data_dir).coordinate)
-    plain = dial.with_coordinate(encoder.user_vectors(users), 0.0)
+    items = dial.with_coordinate(items, counted_of(trained, catalogue, data_dir).coordinate)
+    plain = dial.with_coordinate(vectors, 0.0)
     for alpha in DIALLED:
-        scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items)
+        scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items, temperature)
         figures = _figures(scorer, judge, users, catalogue.counts, config)
         result["model"] |= {dial.name(figure, alpha): value for figure, value in figures.items()
                             if "histogram" not in figure}

@@ -1,5 +1,6 @@
 """Multi-CLRec beside CLRec and sampled softmax with real towers, where exposure follows the user's intent: the same
-width, and as many negatives. Each user is served with one vector, of Multi-CLRec the heaviest.
+width, and as many negatives. Items are ranked by the score that each loss is calibrated for, of Multi-CLRec by all its
+vectors. Its queues are the paper's (--intent_beta=1), which divide by the popularity of the user's intents too.
 
 Checked is what debiasing promises against sampled softmax. Which of Multi-CLRec and CLRec is ahead is only reported.
 """
@@ -12,20 +13,21 @@ from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator.visits import INTENTS
 from clrec_tf.preparation.synthetic_log import CATEGORIES
 
-MULTI, BY_CATEGORY, SIMULATION = "multi_clrec", "multi_clrec_by_category", "intent"
+MULTI, OF_CLICKS, BY_CATEGORY = "multi_clrec", "multi_clrec_intent_beta_0", "multi_clrec_by_category"
+SIMULATION = "intent"
 
 
-def multi_clrec(intents: int, selection_weight: float = 0.0) -> dict:
+def multi_clrec(intents: int, intent_beta: float = 1.0) -> dict:
     """Settings of a Multi-CLRec, by section."""
-    return dict(loss=dict(loss="contrastive"), model=dict(
-        model="multi_clrec", num_intents=intents, category_feature="category", st_mode="soft", residual=True,
-        selection_weight=selection_weight))
+    return dict(loss=dict(loss="contrastive", intent_beta=intent_beta), model=dict(
+        model="multi_clrec", num_intents=intents, category_feature="category"))
 
 
 # As many intents as the simulation has. It must find by itself which categories belong together, and
 COMPARED = {**end_to_end.COMPARED, MULTI: multi_clrec(INTENTS)}
-# beside it in the first repetition, one that has an intent for every category need not.
-FURTHER = {BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
+# beside it in the first repetition, one that has an intent for every category need not; and one that learns what CLRec
+# learns, p(y|x)/p(y).
+FURTHER = {OF_CLICKS: multi_clrec(INTENTS, 0.0), BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
 
 
 def run(config: Config) -> tuple[list[dict], list[Check]]:

@@ -22,8 +22,8 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.training.restore import load_trained
 
 COMPARED = {name: intents_end_to_end.COMPARED[name] for name in (end_to_end.CLREC, intents_end_to_end.MULTI)}
-# And one that is taught which vector to select, which keeps the choice from collapsing.
-COMPARED["multi_clrec_selection"] = intents_end_to_end.multi_clrec(INTENTS, selection_weight=1.0)
+# And one that learns what CLRec learns.
+COMPARED[intents_end_to_end.OF_CLICKS] = intents_end_to_end.multi_clrec(INTENTS, 0.0)
 WEEK = dict(exposure_world=dict(exposure_weeks=1), train=dict(validate_every=0.0),
             prepare=dict(split="last_days", valid_days=1, test_days=2))
 PARTS = dict(weekday="valid", weekend="test")
@@ -60,7 +60,7 @@ def hit_rates(config: Config) -> dict[str, float]:
     for name, part in PARTS.items():
         evaluated = read_evaluation_set(config.paths.data_dir, part, trained.schema, trained.manifest,
                                         config.evaluate.max_users, config.paths.seed)
-        scorer = protocols.vector_scorer(encoder.user_vectors(evaluated), items)
+        scorer = protocols.vector_scorer(encoder.searched(evaluated), items, trained.model.temperature)
         counts = protocols.rank_targets(scorer, evaluated, len(catalogue.counts),
                                         filter_seen=config.evaluate.filter_seen).counts["full"]
         next_click = evaluated.target_splits[:-1]
