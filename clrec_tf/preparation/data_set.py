@@ -11,6 +11,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import dense_features
+from clrec_tf.preparation import foresight
 from clrec_tf.preparation.impressions import exposures_of_log
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
@@ -107,6 +108,8 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     report.update(vocabulary=schema.num_items, id_type=schema.id_type,
                   dropped_short_training=_dropped(log, mask), **_parts_report(log, sequences, vocabulary),
                   features=_features_report(features, feature_rows, vocabulary))
+    next_values = foresight.of_features(log.clicks, mask, log.features, feature_rows)
+    report.update(dict(next_click_by_feature=next_values) if next_values else {})
     exposures = _exposures(log, mask, vocabulary, settings, report)
     return Dataset(schema, sequences, catalogue, feature_rows, content, exposures, report,
                    {feature.name: values for feature, _, values in encoded})
