@@ -91,6 +91,14 @@ def test_gated_score_by_hand():
     np.testing.assert_allclose(found, [2 + math.log(1 / 4), 1 + math.log(1 / 4)], rtol=1e-6)
 
 
+def test_entry_weights_by_hand():
+    """Of 8 clicks, with the one added to each, 2 and 6; queues of 4 and 0 beside a main one of 16."""
+    arguments = tf.constant([1, 5], tf.int64), tf.constant([4, 0], tf.int64), tf.constant(16, tf.int64)
+    np.testing.assert_allclose(multi_vector.entry_weights(*arguments, 0.0), [1 / (1 + 4 / 16 * 8 / 2), 1], rtol=1e-6)
+    np.testing.assert_allclose(multi_vector.entry_weights(*arguments, 0.5), [2 ** -0.5, 1], rtol=1e-6)
+    np.testing.assert_array_equal(multi_vector.entry_weights(*arguments, 1.0), [1, 1])
+
+
 def case(seed, rows=23, intents=5, dim=6, shared=13, own=7, weighted=False):
     """Vectors, h⁺, shares with a zero, and both sets of candidates with counts 0 to 2; with weights if wanted."""
     rng = np.random.default_rng(seed)

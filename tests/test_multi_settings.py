@@ -36,7 +36,8 @@ ONLY_OF = {
                      "similarity", "mask_same_user"), "clrec"),
     **dict.fromkeys(("num_intents", "category_feature", "use_dwell", "residual", "st_mode", "st_max_ratio",
                      "routing_weight", "vector_weight", "balance_weight", "selection_weight", "balance_items",
-                     "balance_hinge", "routing_confidence", "multi_objective", "intent_context"), "multi_clrec"),
+                     "balance_hinge", "routing_confidence", "multi_objective", "intent_context",
+                     "intent_margin", "intent_beta"), "multi_clrec"),
 }
 
 

@@ -362,7 +362,7 @@ def test_what_an_encoder_reads_is_checked():
 def test_queues_add_what_the_model_adds(kind):
     """Once to each row, whatever the queue."""
     batch, rows = tiny_multi.random_batch(np.random.default_rng(5), 6), {}
-    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", MultiCLRecSettings())):
+    for name, settings in (("none", tiny_multi.NO_AUXILIARY), ("all", MultiCLRecSettings(multi_objective="paper"))):
         model = tiny_multi.tiny_model(settings=settings)
         rows[name] = build_variant(kind, model, 8, False, local_variable).open().rows(batch)
     added = model.auxiliary_losses(model.encode(batch), batch)

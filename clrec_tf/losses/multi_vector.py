@@ -38,6 +38,26 @@ def gated_score(scores: tf.Tensor, weight_logits: tf.Tensor, intents: tf.Tensor)
     return tf.gather(scores + tf.nn.log_softmax(weight_logits), intents, batch_dims=1)
 
 
+def entry_weights(left: tf.Tensor, fills: tf.Tensor, main_fill: tf.Tensor, intent_beta: float) -> tf.Tensor:
+    """What a candidate of intent h counts to a target of intent h: (1 + F_h/(F₀·π_h))^−(1−β'); to others it counts 1.
+
+    Main queue and intent's queue together hold items of h more often than clicks do: n_h/p = (1 + F_h/(F₀·π_h))·const.
+    So candidates are as of n_h^β'·p^(1−β').
+
+    Args:
+      left: int [H], clicks of each intent so far, of which π_h is made; one is added to each, since none may be 0.
+      fills: int [H], F_h, entries of each intent's queue.
+      main_fill: int scalar, F₀.
+      intent_beta: β', 0 to 1.
+
+    Returns:
+      [H] float32.
+    """
+    clicks = tf.cast(left, tf.float32) + 1.0
+    ratio = tf.cast(fills, tf.float32) / tf.maximum(tf.cast(main_fill, tf.float32), 1.0)
+    return (1.0 + ratio * tf.reduce_sum(clicks) / clicks) ** (intent_beta - 1.0)
+
+
 def selected_score(scores: tf.Tensor, weight_logits: tf.Tensor, mode: str = "literal",
                    max_ratio: float = math.inf) -> tf.Tensor:
     """log Σ_h ẅ_h e^{s_h} with the straight-through weights ẅ = stop(1[h=h*] − w) + w, w = softmax(w̃), h* = argmax w.

@@ -4,9 +4,8 @@ Each row's positive is compared with the whole main queue and with the queue of 
 vectors of the user. Letters: B batch, H intents, Q capacity of each queue, V items.
 
 Both queues together hold items of h⁺ more often than clicks do, by which the loss divides by the popularity of the
-user's own intents too. `intent_beta` is how much of that it keeps: an entry of intent h⁺ counts as
-(1 + F_{h⁺}/(F₀·π_{h⁺}))^−(1−intent_beta), F the fill of the intent's queue and the main one, π_h the intent's share of
-clicks; at 0 both queues together are a sample of all clicks, in which the target's intent is merely better known.
+user's own intents too. `intent_beta` is how much of that it keeps, see `losses.entry_weights`; at 0 both queues together
+are a sample of all clicks, in which the target's intent is merely better known.
 """
 import dataclasses
 from typing import Optional
@@ -94,11 +93,8 @@ class MultiQueueNegatives(Objective):
         """What an entry of intent h counts to a target of intent h, [H] float32; to other targets it counts 1."""
         if self._intent_beta == 1.0:
             return tf.ones([self.model.num_intents])
-        # Clicks that have left the main queue are the best known sample of all; 1 each, since no share may be 0.
-        clicks = tf.cast(self.queue.read("counts"), tf.float32) + 1.0
-        shares = clicks / tf.reduce_sum(clicks)
-        ratio = tf.cast(self.queue.fill(), tf.float32) / tf.maximum(tf.cast(self.queue.main.fill(), tf.float32), 1.0)
-        return (1.0 + ratio / shares) ** (self._intent_beta - 1.0)
+        return losses.entry_weights(self.queue.read("counts"), self.queue.fill(), self.queue.main.fill(),
+                                    self._intent_beta)
 
     def main_counts(self, rows, weights) -> tf.Tensor:
         """How much each entry of the main queue counts: its item rows [N,C], `entry_weights` [H] -> [1 or H,N]."""

@@ -65,7 +65,7 @@ def vectors_and_weights(rows, intents):
 class IntentTableTrainer(TableTrainer):
     """A `TableTrainer` with the 1+H queues of clicks, routed by the items' simulated intents; for `multi_queue`."""
 
-    step_type = IntentStep
+    step_type, intent_beta = IntentStep, 1.0
 
     def __init__(self, simulation, *arguments):
         self._intents = int(simulation.intent.max()) + 1
@@ -87,7 +87,10 @@ class IntentTableTrainer(TableTrainer):
         main = queue.main.read("item")
         own = tf.reshape(queue.read("item"), [self._intents, CAPACITY])
         count = lambda held: tf.math.bincount(held, minlength=items, maxlength=items, axis=-1, dtype=tf.float32)
-        counts = tf.ensure_shape(count(own) + count(main[None, :]), [self._intents, items])
+        weights = losses.entry_weights(queue.read("counts"), queue.fill(), queue.main.fill(), self.intent_beta)
+        same = tf.one_hot(self._item_intent, self._intents, axis=0, on_value=True, off_value=False)
+        of_main = count(main[None, :]) * tf.where(same, weights[:, None], 1.0)
+        counts = tf.ensure_shape(count(own) * weights[:, None] + of_main, [self._intents, items])
         return main, pushed.slots, self._compared_with(contexts, positives), counts
 
     def _push(self, queue, item):
@@ -109,6 +112,12 @@ class GatedTableTrainer(IntentTableTrainer):
     def _scores(self, table):
         scores, weight_logits = vectors_and_weights(table, self._intents)
         return tf.reduce_logsumexp(scores + tf.nn.log_softmax(weight_logits)[:, :, None], axis=1)
+
+
+class OfClicksTableTrainer(GatedTableTrainer):
+    """The same where candidates of the target's intent count less, as they are more than among clicks."""
+
+    intent_beta = 0.0
 
 
 class HeaviestTableTrainer(GatedTableTrainer):

@@ -20,6 +20,7 @@ from clrec_tf.lab.proof.tabular_intents import gated
 from clrec_tf.lab.proof.tabular_intents import GatedTableTrainer
 from clrec_tf.lab.proof.tabular_intents import HeaviestTableTrainer
 from clrec_tf.lab.proof.tabular_intents import IntentTableTrainer
+from clrec_tf.lab.proof.tabular_intents import OfClicksTableTrainer
 from clrec_tf.lab.proof.tabular_intents import multi_queue
 from clrec_tf.losses.closed_forms import normalized
 from clrec_tf.losses import contrastive
@@ -77,6 +78,8 @@ def cases(simulation: ExposureSimulation, mask_hits: bool) -> list[Case]:
         Case("multi-queue, by the context's intent", multi_queue, multi.target, "clicks", defect=True,
              trainer=ContextIntentTrainer),
         Case("multi-queue, gated vectors", gated, multi.target, "clicks", trainer=GatedTableTrainer),
+        Case("multi-queue, gated vectors, intent β=0", gated, learned("contrastive", tower="multi_clrec"), "clicks",
+             trainer=OfClicksTableTrainer),
         Case("multi-queue, gated vectors, the heaviest alone", gated, multi.target, "clicks", defect=True,
              trainer=HeaviestTableTrainer),
     ]

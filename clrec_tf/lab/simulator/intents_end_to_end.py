@@ -23,11 +23,11 @@ def multi_clrec(intents: int, intent_beta: float = 1.0) -> dict:
         model="multi_clrec", num_intents=intents, category_feature="category"))
 
 
-# As many intents as the simulation has. It must find by itself which categories belong together, and
-COMPARED = {**end_to_end.COMPARED, MULTI: multi_clrec(INTENTS)}
-# beside it in the first repetition, one that has an intent for every category need not; and one that learns what CLRec
-# learns, p(y|x)/p(y).
-FURTHER = {OF_CLICKS: multi_clrec(INTENTS, 0.0), BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
+# As many intents as the simulation has. It must find by itself which categories belong together; one that has an intent
+# for every category need not.
+COMPARED = {**end_to_end.COMPARED, MULTI: multi_clrec(INTENTS), BY_CATEGORY: multi_clrec(INTENTS * CATEGORIES)}
+# Beside them in the first repetition, one that learns what CLRec learns, p(y|x)/p(y).
+FURTHER = {OF_CLICKS: multi_clrec(INTENTS, 0.0)}
 
 
 def run(config: Config) -> tuple[list[dict], list[Check]]:
