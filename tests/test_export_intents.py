@@ -1,5 +1,6 @@
 """Export of a model of several intents: what it proves, and what it leaves behind."""
 import dataclasses
+import json
 import os
 import re
 
@@ -12,6 +13,7 @@ from clrec_tf.export import export
 from clrec_tf.publishing import bundle_checks
 from clrec_tf.publishing.candidates import scales_between
 from clrec_tf.publishing import export_bundle
+from clrec_tf.publishing.item_updates import read_upserts
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.show import show
 from tests import exported
@@ -118,3 +120,23 @@ def test_from_a_trained_run_with_dwell_times_to_what_a_person_sees(tmp_path, cap
     brought = re.findall(r"^    -?\d\.\d{3}  intent (\d+) +\d+", text, re.MULTILINE)
     assert len(weights) == 3 and list(weights.values()) == sorted(weights.values(), reverse=True)
     assert len(brought) == 12 and set(map(int, brought)) == set(weights)  # a share is at least .1/1.2, one of twelve
+
+
+def test_an_inserted_item_belongs_to_the_intent_of_the_nearest(tmp_path):
+    """By d numbers; a vector as encode_items gives it keeps what it says, if that can be."""
+    bundle = exported.loaded(exported.MULTI)
+    items = bundle.item_vectors().astype(float)
+    other = int(np.flatnonzero(items[:, 8:14].argmax(axis=1) != items[0, 8:14].argmax())[0])
+    wide = np.concatenate([items[0, :8], items[other, 8:]])
+    path = tmp_path / "items.jsonl"
+    rows = [dict(id=9001, vector=(2 * items[0, :8]).tolist(), clicks=3), dict(id=9002, vector=wide.tolist()),
+            dict(id=9003, like=bundle.item_ids[[other, other]].tolist())]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_upserts(str(path), bundle).vectors
+    np.testing.assert_allclose(found[:, :8], items[[0, 0, other], :8], atol=1e-6)
+    np.testing.assert_allclose(found[:, 8:15], items[[0, other, other], 8:15], atol=1e-6)
+    np.testing.assert_allclose(found[:2, 15], [bundle.dial.coordinate(3), items[other, 15]], atol=1e-6)
+    wide[14] = 0.5
+    path.write_text(json.dumps(dict(id=9002, vector=wide.tolist())))
+    with pytest.raises(DataError, match=r"vector\[14\] = 0.5 must be 1"):
+        read_upserts(str(path), bundle)
