@@ -300,6 +300,27 @@ def test_optima_by_their_formulas():
             np.testing.assert_allclose(optimum, even(expected), rtol=1e-9, err_msg=f"{loss} {settings}")
 
 
+def test_a_run_of_before_the_gated_objective_stays_what_it_was():
+    """What it did not have is as it worked then; and where another model reads a setting, nobody asks for it."""
+    old = Config.of(model="multi_clrec", num_intents=5, residual=False, multi_objective="paper", intent_context="none",
+                    intent_margin=0.0, intent_beta=1.0)
+    saved = json.loads(json.dumps(run_config.record(old)))
+    for section, name in (("model", "multi_objective"), ("model", "intent_context"), ("model", "intent_margin"),
+                          ("loss", "intent_beta")):
+        del saved[section][name]
+    read = run_config.saved_settings(saved)
+    assert (read.tower, read.encoder, read.objective) == (old.tower, old.encoder, old.objective)
+    run_config.check_resumable({**saved, "schema_hash": "h"}, old, "h")
+    with pytest.raises(UserError, match="--multi_objective=gated differs from paper"):
+        run_config.check_resumable({**saved, "schema_hash": "h"}, old.but(multi_objective="gated"), "h")
+    single = Config.of(attention_heads=2)
+    saved = json.loads(json.dumps(run_config.record(single)))
+    saved["model"] |= dict(residual=False)  # the default of then
+    del saved["model"]["multi_objective"]
+    run_config.saved_settings(saved).refuse_unread()
+    run_config.check_resumable({**saved, "schema_hash": "h"}, single, "h")
+
+
 def test_a_flagfile_of_a_training_serves_every_command():
     """evaluate reads it whole: a batch that no queue of the default kind holds fits the queue that the file names."""
     flags = ["--queue=in_batch", "--batch_size=4096", "--loss=contrastive"]

@@ -30,7 +30,7 @@ class TowerInputs:
       seed: of the item encoder.
       feature_widths: --feature_dims, or None.
       content: [item_rows, width] float32 of dense item vectors, or None.
-      loss: name of the loss that trains the towers.
+      all_vectors: whether the loss gives all of a user's vectors a score, see `objectives.base.Objective`.
     """
     settings: Section
     encoder: type[UserEncoder]
@@ -39,7 +39,7 @@ class TowerInputs:
     seed: int
     feature_widths: Optional[list]
     content: Optional[np.ndarray]
-    loss: str
+    all_vectors: bool
 
     def user_encoder(self) -> UserEncoder:
         """A new one."""
@@ -106,4 +106,4 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
     sizes = Sizes(model.embedding_dim, model.max_history, model.temperature, model.position,
                   time_boundaries(model, schema), schema, seed + ENCODER_SEED, tf.as_dtype(model.product_dtype))
     return config.tower_class.make(TowerInputs(config.tower, config.encoder_class, config.encoder, sizes, seed,
-                                               widths or None, content, config.loss.loss))
+                                               widths or None, content, config.loss_class.all_vectors))

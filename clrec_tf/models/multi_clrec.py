@@ -115,7 +115,7 @@ class MultiCLRec(TwoTower):
         items = IntentItemEncoder(sizes.schema.item_rows, sizes.dim, sizes.schema.features, category,
                                   inputs.feature_widths, inputs.content, inputs.encoder_settings.residual, inputs.seed,
                                   sizes.product_dtype)
-        return cls(items, inputs.user_encoder(), sizes.temperature, settings, inputs.loss == "contrastive")
+        return cls(items, inputs.user_encoder(), sizes.temperature, settings, inputs.all_vectors)
 
     @property
     def served_intents(self):

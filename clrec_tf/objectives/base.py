@@ -77,6 +77,7 @@ class Objective:
     Settings = NoSettings
     summary = ""  # a phrase for --help
     metric_names = ()  # of what `metrics` gives
+    all_vectors = False  # of a model with several per user: whether all are trained to be ranked by, else the heaviest
     prefills = False  # whether `prefill` is wanted before the first step
 
     def __init__(self, model: TwoTower, **resources):

@@ -55,7 +55,7 @@ class MultiQueueSettings(QueueSettings):
 class MultiQueueContrastive(ChosenByQueue):
     """`MultiQueueNegatives`."""
 
-    Settings = MultiQueueSettings
+    Settings, all_vectors = MultiQueueSettings, True
     summary = "CLRec, negatives from --queue."
 
     @classmethod
