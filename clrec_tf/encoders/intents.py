@@ -73,9 +73,11 @@ class Intents(UserVectors):
     Attributes:
       routing: routing logits of the clicks, [B·T,H].
       mask: [B·T] bool, True at clicks.
+      selection: w̃ [B,H], whose gradient does not reach the vectors: who teaches the weights moves nothing else.
     """
     routing: tf.Tensor
     mask: tf.Tensor
+    selection: tf.Tensor
 
 
 CONTEXTS = dict(attention=AttentionUserEncoder, sasrec=TransformerUserEncoder)  # that read the clicks themselves
@@ -182,7 +184,9 @@ class IntentUserEncoder(UserEncoder):
         vectors = l2_normalize(self._intent_vectors(sums, context))
         interest = interest if context is None else interest + context
         interest = self.interest_mlp(interest) + (interest if self.residual else 0.0)
-        return Intents(vectors, intent_logits(interest, vectors, self.temperature), routing, tf.reshape(mask, [-1]))
+        logits, selection = (intent_logits(interest, compared, self.temperature)
+                             for compared in (vectors, tf.stop_gradient(vectors)))
+        return Intents(vectors, logits, routing, tf.reshape(mask, [-1]), selection)
 
     def _context(self, total, clicks, items, training):
         """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d], clicks, and g as summed [B,T,d]; or None."""

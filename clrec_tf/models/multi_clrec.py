@@ -197,7 +197,8 @@ class MultiCLRec(TwoTower):
         if settings.vector_weight:
             losses += settings.vector_weight * auxiliary.intent_cross_entropy(intents.scores, intents.targets)
         if settings.selection_weight:
-            losses += settings.selection_weight * auxiliary.intent_cross_entropy(intents.users.logits, intents.targets)
+            losses += settings.selection_weight * auxiliary.intent_cross_entropy(intents.users.selection,
+                                                                                       intents.targets)
         if settings.balance_weight:
             mean = self._mean_routing(intents, batch)
             losses += settings.balance_weight * auxiliary.balance_loss(mean, settings.balance_hinge)

@@ -35,12 +35,11 @@ from clrec_tf.training import run_config
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.step import make_train_call
 
-HISTORY, DIM, INTENTS = 50, 64, 8
-# By K, the intents searched. CLRec reads ids alone: a category's vector would be added to the item's. Multi-CLRec with
-# `residual`, since its item tower else has to learn first what the item table begins with.
+HISTORY, DIM, INTENTS = 50, 64, 4
+# By K, the intents searched, which are all. CLRec reads ids alone: a category's vector would be added to the item's.
 MODELS = {1: Config.of(embedding_dim=DIM, max_history=HISTORY, use_features=False),
           4: Config.of(model="multi_clrec", embedding_dim=DIM, max_history=HISTORY, num_intents=INTENTS,
-                         residual=True, queue="cached")}
+                         queue="cached")}
 TRAINING = TrainConfig(batch_size=256)
 STEPS, HELD_OUT_USERS = 300, 1000
 EXPORT = ExportConfig(recall_k=200, target_recall=0.95, export_users=500)

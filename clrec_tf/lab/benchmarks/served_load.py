@@ -1,9 +1,9 @@
 """The retrieval server under load: latencies at steady rates, what it can serve, and what overload does to it.
 
-For a model of one vector per user and for one whose four heaviest of eight intents are searched, each trained briefly
-on a generated catalogue and published as any is (``served_bundles``). Requests are of one user with 50 clicks
-for 200 items, without those clicked, and come in an open loop from a process of its own (``open_loop``) on the same
-machine: its share of the CPU is in the figures. All latencies are from the moment at which a request was due.
+For a model of one vector per user and for one of four intents, which are all searched, each trained briefly on a
+generated catalogue and published as any is (``served_bundles``). Requests are of one user with 50 clicks for 200
+items, without those clicked, and come in an open loop from a process of its own (``open_loop``) on the same machine:
+its share of the CPU is in the figures. All latencies are from the moment at which a request was due.
 """
 import contextlib
 import json
