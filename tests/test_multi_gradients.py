@@ -44,6 +44,7 @@ def of_row(model, queues, history, target, mode):
     z = mlp(users.intent_mlp, tf.transpose(routing) @ (importance * g), users.biases)
     interest = mlp(users.interest_mlp, tf.reduce_sum(importance * g, axis=0, keepdims=True))
     weight_logits, scores = cosines(interest, z)[0], cosines(goal, z)[0]
+    selection = cosines(interest, tf.stop_gradient(z))[0]
     target_logits = cosines(goal_category, users.prototypes)[0]
     intent = int(tf.argmax(target_logits))
     compared = items_of(model, [*queues.main, *queues.own[intent]])
@@ -64,7 +65,7 @@ def of_row(model, queues, history, target, mode):
         selected = tf.math.log(tf.reduce_sum(weights * tf.exp(scores)))
         selected += tf.stop_gradient(tf.reduce_sum(chosen * scores) - selected)
     loss = log_z - selected
-    for name, logits in (("routing_weight", target_logits), ("vector_weight", scores), ("selection_weight", weight_logits)):
+    for name, logits in (("routing_weight", target_logits), ("vector_weight", scores), ("selection_weight", selection)):
         loss -= WEIGHTS[name] * tf.nn.log_softmax(logits)[intent]
     return loss, tf.concat([routing, tf.nn.softmax(target_logits)[None]], axis=0)
 
