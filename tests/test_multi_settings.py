@@ -126,7 +126,10 @@ def refused(settings, message, workdir):
     (dict(category_feature="brand"), {}, "--category_feature=brand is no item feature .* choose from category"),
     (dict(feature_dims=("3", "4")), {}, "--feature_dims=3,4 gives 2 widths for the 0 features beside the category"),
     (dict(feature_dims=("x",)), {}, "--feature_dims=x: widths must be integers"),
-    (dict(st_mode="literal", temperature=.02), {}, "--st_mode=literal with --temperature=0.02: .*use soft or capped"),
+    (dict(st_mode="capped"), {}, "--st_mode=capped is read with --multi_objective=paper, not with gated: leave it out"),
+    (dict(multi_objective="paper", intent_margin=3.0), {}, "--intent_margin=3.0 is read with --multi_objective=gated"),
+    (dict(intent_beta=-.5), {}, "--intent_beta=-0.5: must be from 0 to 1, or -1"),
+    (dict(st_mode="literal", multi_objective="paper", temperature=.02), {}, "--st_mode=literal with --temperature=0.02: .*use soft or capped"),
     (dict(queue="in_batch"), {}, "--queue=in_batch with --model=multi_clrec: .*use raw or cached"),
     (dict(mask_same_user=True), {}, "--mask_same_user=True belongs to --model=clrec, not to multi_clrec: leave it out"),
     (dict(intent_context="sum", attention_heads=2), {}, "--attention_heads=2 with --model=multi_clrec is read with "

@@ -191,7 +191,7 @@ def test_vectors_that_are_not_finite_never_enter(data_dir, tmp_path):
 
 
 CASES = {
-    "one_intent": (dict(num_intents=1, st_mode="literal"), {}),
+    "one_intent": (dict(num_intents=1, st_mode="literal", multi_objective="paper"), {}),
     "more_intents_than_categories": (dict(
         num_intents=9, queue="cached", product_dtype="bfloat16", residual=True, balance_items="unique",
         balance_hinge=True, routing_confidence=.95), {}),

@@ -55,6 +55,14 @@ class MultiCLRecSettings(Section):
                                              "further (.95 is a remedy for collapse).", lower=0.0, upper=1.0)
 
 
+    def check(self, config):
+        """`UserError` where a margin is given to an objective without."""
+        default = type(self).intent_margin
+        if self.multi_objective == "paper" and self.intent_margin not in (0.0, default):
+            raise UserError(f"--intent_margin={self.intent_margin} is read with --multi_objective=gated, not with paper: "
+                            "leave it out, or give that")
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchIntents:
     """What is known of a batch's intents.

@@ -46,9 +46,19 @@ class MultiQueueSettings(QueueSettings):
         if self.queue in ("in_batch", "all_clicks"):
             raise UserError(f"--queue={self.queue} with --model=multi_clrec: its queues are what it learns from; use raw "
                             "or cached")
+        self._check_objective(config.tower.multi_objective)
         if self.st_mode == "literal" and config.model.temperature < LITERAL_TEMPERATURE:
             raise UserError(f"--st_mode=literal with --temperature={config.model.temperature}: its gradient grows to "
                             f"e^(2/ρ), more than float32 holds; use soft or capped, or at least {LITERAL_TEMPERATURE}")
+
+
+    def _check_objective(self, objective):
+        """`UserError` where a setting of the paper's objective is given with another."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if objective != "paper" and field.name in ("st_mode", "st_max_ratio") and value != field.default:
+                raise UserError(f"--{field.name}={value} is read with --multi_objective=paper, not with {objective}: "
+                                "leave it out, or give that")
 
 
 @LOSSES.register("contrastive", tower="multi_clrec")
