@@ -39,7 +39,7 @@ def test_the_proof_holds(tmp_path):
     assert rows["pop", "softmax"]["diversity"] == 72
     # Trained tables, beside those trained apart: within .004 of their own target, masked above .006, and from the oracle as there.
     trained = {row["loss"]: row for row in found["rows"]["stochastic"]}
-    assert len(trained) == 17
+    assert len(trained) == 20
     for loss, row in trained.items():
         assert (row["kl_own_target"] > .006) if row["defect"] else (row["kl_own_target"] < .004)
         assert f"trained {loss}: 6000 steps" in result.stderr

@@ -130,13 +130,14 @@ def test_an_inserted_item_belongs_to_the_intent_of_the_nearest(tmp_path):
     wide = np.concatenate([items[0, :8], items[other, 8:]])
     path = tmp_path / "items.jsonl"
     rows = [dict(id=9001, vector=(2 * items[0, :8]).tolist(), clicks=3), dict(id=9002, vector=wide.tolist()),
-            dict(id=9003, like=bundle.item_ids[[other, other]].tolist())]
+            dict(id=9003, like=bundle.item_ids[[other, other, 0]].tolist()),
+            dict(id=int(bundle.item_ids[other]), vector=items[0, :8].tolist())]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_upserts(str(path), bundle).vectors
-    np.testing.assert_allclose(found[:, :8], items[[0, 0, other], :8], atol=1e-6)
-    np.testing.assert_allclose(found[:, 8:15], items[[0, other, other], 8:15], atol=1e-6)
+    np.testing.assert_allclose(found[[0, 1, 3], :8], items[[0, 0, 0], :8], atol=1e-6)
+    np.testing.assert_allclose(found[:, 8:15], items[[0, other, other, other], 8:15], atol=1e-6)
     np.testing.assert_allclose(found[:2, 15], [bundle.dial.coordinate(3), items[other, 15]], atol=1e-6)
-    wide[14] = 0.5
-    path.write_text(json.dumps(dict(id=9002, vector=wide.tolist())))
-    with pytest.raises(DataError, match=r"vector\[14\] = 0.5 must be 1"):
-        read_upserts(str(path), bundle)
+    for spoiled in (np.r_[wide[:14], 0.5, wide[15:]], np.r_[wide[:8], 100 * wide[8:14], wide[14:]]):
+        path.write_text(json.dumps(dict(id=9002, vector=spoiled.tolist())))
+        with pytest.raises(DataError, match=r"vector\[8:15\] is of no intent of this bundle"):
+            read_upserts(str(path), bundle)

@@ -119,9 +119,11 @@ def test_queues_hold_each_click_once(whole, tmp_path):
     for items, count in zip(own, counts):
         assert set(map(tuple, items[:count].tolist())) <= left and not items[count:].any()
     if whole.objective.queue == "cached":
-        for name in ("main_vector", "intent_vector"):
-            norms = np.linalg.norm(queue_of(found, name, 0), axis=1).reshape(-1, CAPACITY)
-            fills = np.append(CAPACITY, counts)[-len(norms):]
+        for name, fills in (("main_vector", np.array([CAPACITY])), ("intent_vector", counts)):
+            vectors = queue_of(found, name, 0)
+            norms = np.linalg.norm(vectors[:, :8], axis=1).reshape(-1, CAPACITY)
+            directions = np.linalg.norm(vectors[:, 8:], axis=1).reshape(-1, CAPACITY)
+            np.testing.assert_allclose(directions, norms * np.sqrt(.07 * 7), atol=1e-6)
             np.testing.assert_allclose(norms, np.arange(CAPACITY) < fills[:, None], atol=1e-6)
 
 

@@ -302,8 +302,8 @@ def test_optima_by_their_formulas():
 
 def test_a_run_of_before_the_gated_objective_stays_what_it_was():
     """What it did not have is as it worked then; and where another model reads a setting, nobody asks for it."""
-    old = Config.of(model="multi_clrec", num_intents=5, residual=False, multi_objective="paper", intent_context="none",
-                    intent_margin=0.0, intent_beta=1.0)
+    old = Config.of(model="multi_clrec", num_intents=5, residual=False, multi_objective="paper", intent_context="none")
+    assert old.objective.beta_of("paper") == 1 and old.objective.beta_of("gated") == 0
     saved = json.loads(json.dumps(run_config.record(old)))
     for section, name in (("model", "multi_objective"), ("model", "intent_context"), ("model", "intent_margin"),
                           ("loss", "intent_beta")):

@@ -73,7 +73,7 @@ class Intents(UserVectors):
     Attributes:
       routing: routing logits of the clicks, [B·T,H].
       mask: [B·T] bool, True at clicks.
-      selection: w̃ [B,H], whose gradient does not reach the vectors: who teaches the weights moves nothing else.
+      selection: w̃ [B,H], whose gradient reaches what the vectors are made from, but not through the vectors.
     """
     routing: tf.Tensor
     mask: tf.Tensor
@@ -162,7 +162,7 @@ class IntentUserEncoder(UserEncoder):
         """-> `Intents`."""
         tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (clicks.mask, "BT")])
         read = self.read_items(tf.reshape(clicks.items, [-1, 2 * self.dim]))
-        return self.of_read(read, clicks._replace(items=None), training)
+        return self.of_read(read, Clicks(None, None, clicks.mask, clicks.gaps, clicks.dwell, clicks.seed), training)
 
     def read_items(self, items):
         """What the tower reads of an item, whoever clicked it: [N,2d] -> (share of the importance's hidden layer

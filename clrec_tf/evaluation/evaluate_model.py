@@ -158,8 +158,9 @@ def _warn_of_generalists(result):
     entropy = result.get("intents/entropy", math.inf)
     if entropy < ONE_SIDED:
         logging.warning(
-            "intents/entropy is %.3f nats: one vector of each user has nearly all the weight, so the others are hardly "
-            "served; train with --multi_objective=gated and --selection_weight=1, or use --model=clrec", entropy)
+            "intents/entropy is %.3f nats: one vector of each user has nearly all the weight, so weights say little of "
+            "the others; train with --selection_weight=1 (--loss=contrastive: and --multi_objective=gated), or use "
+            "--model=clrec", entropy)
 
 
 def _draw(result, encoded: _Encoded, trained, data: _Data, config, points):

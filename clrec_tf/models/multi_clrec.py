@@ -4,7 +4,7 @@ Batches are those of ``two_tower``.
 
 With --multi_objective=gated the score of an item is log Σ_h w_h e^{s_h + m·cos(e_h, e_{h(y)})}: w the weights, h(y) the
 intent that the item is routed to, m the margin (--intent_margin) and e_h a fixed direction for each intent, which are
-orthogonal up to 16 intents. The margin spares the vectors to keep away from items of other intents. All of it is an
+orthogonal up to 16 intents, see `directions`. The margin spares the vectors to keep away from items of other intents. All of it is an
 inner product, of [z_h; √(ρm)·e_h; ρ·log w_h] and [g; √(ρm)·e_{h(y)}; 1], over ρ.
 """
 import dataclasses
@@ -36,13 +36,14 @@ class MultiCLRecSettings(Section):
     intent_margin: float = setting(7.0,
         "multi_clrec: gated: nats by which a vector prefers items of its own intent, so that vectors need not keep away "
         "from items of others. Vectors of an index have as many more coordinates as there are intents, at most 16 (0: "
-        "no margin).", lower=0.0)
+        "no margin). Of more than 32 intents it is approximate.", lower=0.0)
     category_feature: str = setting("", "multi_clrec: item feature by which clicks are routed to intents (default: "
                                         "the first).")
     routing_weight: float = setting(1.0, "multi_clrec: weight λ1 of the loss that targets are routed clearly.",
                                     lower=0.0)
     vector_weight: float = setting(1.0, "multi_clrec: weight λ2 of the loss that the vector of a target's intent is "
-                                        "the nearest to it.", lower=0.0)
+                                        "the nearest to it, of gated ones with the margin, which nearly sees to it.",
+                                   lower=0.0)
     balance_weight: float = setting(1.0, "multi_clrec: weight λ3 of the loss that all intents are used equally.",
                                     lower=0.0)
     selection_weight: float = setting(0.0, "multi_clrec: weight of the loss that the vector of a target's intent is "
@@ -245,9 +246,12 @@ class MultiCLRec(TwoTower):
 
 
 def directions(intents: int) -> np.ndarray:
-    """A fixed direction for each intent, [H,min(H, 16)] of norm 1: orthogonal where there are enough coordinates."""
+    """A fixed direction for each intent, [H,min(H, 16)] of norm 1: orthogonal where there are enough coordinates,
+    orthogonal or opposite up to twice as many, and drawn at random beyond."""
     if intents <= MOST_DIRECTIONS:
         return np.eye(intents)
+    if intents <= 2 * MOST_DIRECTIONS:
+        return np.concatenate([np.eye(MOST_DIRECTIONS), -np.eye(MOST_DIRECTIONS)])[:intents]
     drawn = np.random.default_rng(0).standard_normal((intents, MOST_DIRECTIONS))
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 

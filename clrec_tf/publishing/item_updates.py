@@ -1,5 +1,6 @@
 """Items to insert, update and delete, from files, checked value by value."""
 import dataclasses
+import functools
 from typing import Iterator
 from typing import Optional
 
@@ -52,7 +53,8 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the dial
     counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an inserted
     one has none. A vector may also be as long as `encode_items` gives it; then the last number is the dial's. Of a model
-    with several intents an item belongs to that of the item whose vector is the nearest, unless it is so long.
+    with several intents an item belongs to that of most of the `like` items, a known one stays in its own, and another
+    belongs to that of the item whose vector is the nearest, unless its vector is so long.
 
     Args:
       path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
@@ -123,7 +125,10 @@ class _Reader:
         if vector is not None:
             vector, intents, last = self._given(vector, where)
         else:
-            vector, intents, last = self._own(item, place, where) if like is None else self._mean(like, where), None, None
+            vector, last = self._own(item, place, where) if like is None else self._mean(like, where), None
+            intents = None if like is None else self._commonest(like, where)
+        if intents is None and place >= 0:
+            intents = self._further([place])[0]
         return item, self._whole(vector, intents, last, value, place, where), title
 
     def _whole(self, vector, intents, last, value, place, where):
@@ -159,13 +164,28 @@ class _Reader:
                             f"is from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
         return np.concatenate([vector, self._intents_of(vector) if intents is None else intents, [last]])
 
+    @functools.cached_property
+    def _known_intents(self):
+        """Coordinates of intents that items of the bundle have, without repeats."""
+        return np.unique(self._bundle.item_vectors()[:, self._dimension:self._dimension + self._of_intents], axis=0)
+
     def _intents_of(self, vector):
         """What stands between an item's vector and its popularity: as the item has it whose vector is the nearest."""
         if not self._of_intents:
             return []
-        known = self._bundle.item_vectors()
-        nearest = int(np.argmax(known[:, :self._dimension] @ vector.astype(np.float32)))
-        return known[nearest, self._dimension:-1].astype(np.float64)
+        scores = self._bundle.item_vectors()[:, :self._dimension] @ vector.astype(np.float32)
+        return self._further([int(np.argmax(scores))])[0]
+
+    def _further(self, places):
+        """Coordinates of intents of known items, [N,·]."""
+        return self._bundle.item_vectors(np.array(places))[:, self._dimension:self._dimension + self._of_intents].astype(
+            np.float64)
+
+    def _commonest(self, like, where):
+        """Those that most of the named items have, the first of several."""
+        rows = self._further(self._bundle.all_positions(self._bundle.id_array(self._ids(like, where))))
+        same = (rows[:, None] == rows[None]).all(axis=2).sum(axis=1)
+        return rows[int(np.argmax(same))]
 
     def _ids(self, ids, where):
         """Ids of the bundle's type."""
@@ -190,9 +210,10 @@ class _Reader:
                             "leave the item out")
         intents, last = (vector[self._dimension:-1], vector[-1]) if len(values) > self._dimension else (None, None)
         vector = vector[:self._dimension]
-        if self._of_intents and intents is not None and intents[-1] != 1:
-            raise DataError(f"{where}: vector[{wide - 2}] = {intents[-1]:g} must be 1, as it is of every item of this "
-                            "bundle: give vectors as `encode_items` gives them, or the first numbers alone")
+        if self._of_intents and intents is not None and not np.isclose(
+                self._known_intents, intents, atol=_SLACK).all(axis=1).any():
+            raise DataError(f"{where}: vector[{self._dimension}:{wide - 1}] is of no intent of this bundle: give vectors as "
+                            "`encode_items` gives them, or the first numbers alone")
         if not self._cosine:
             return vector, intents, last
         norm = np.linalg.norm(vector)

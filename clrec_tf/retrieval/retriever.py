@@ -25,7 +25,8 @@ class Retrieved:
       user_id: as in the request.
       ids: original ids, at most k, best first; the most popular items for a history without a known item.
       titles: of these items, or None if the catalogue has none or they are not wanted.
-      scores: ρ·(φ + α·(log p̂ − c)) of each (see `models.dial`), so at popularity 0 the cosine for cosine models; 0 for
+      scores: ρ·(φ + α·(log p̂ − c)) of each (see `models.dial`), so at popularity 0 the cosine for cosine models of one
+        vector per user (of several see `models.multi_clrec`); 0 for
         a history without a known item.
       unknown: items of the history that the tower does not know, which the result does not depend on.
       fallback: whether no item of the history is known, so that the most popular items came.

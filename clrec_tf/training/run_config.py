@@ -15,7 +15,7 @@ from clrec_tf.system.versions import versions
 CONFIG_FILE = "config.json"
 
 # What a setting was before it existed, where that is not its default, by the model that reads it.
-_BEFORE = dict(multi_clrec=dict(multi_objective="paper", intent_context="none", intent_margin=0.0, intent_beta=1.0))
+_BEFORE = dict(multi_clrec=dict(multi_objective="paper", intent_context="none"))
 
 # What decides the order of the data or the shape of the state; the rest (epochs, learning rate, …) may change.
 _FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
