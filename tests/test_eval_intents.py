@@ -12,6 +12,8 @@ from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.errors import UserError
 from clrec_tf import evaluate
+from clrec_tf.evaluation.auc_protocol import pair_scores
+from clrec_tf.evaluation.curve import curve
 from clrec_tf.evaluation.intent_example import example_of
 from clrec_tf.evaluation import intent_metrics
 from clrec_tf.evaluation.intent_report import nearest_items
@@ -57,6 +59,25 @@ def test_score_of_all_vectors_is_their_soft_maximum(temperature):
     alone = users[:, :1]
     np.testing.assert_array_equal(protocols.vector_scorer(alone, items, temperature)(0, 9),
                                   protocols.vector_scorer(alone, items)(0, 9))
+
+
+def test_the_dial_and_the_auc_read_all_vectors():
+    """At every popularity the vectors are joined by the sum, whose order is not that of the largest."""
+    rng = np.random.default_rng(3)
+    vectors, items = rng.normal(size=(30, 4, 5)).astype(np.float32), rng.normal(size=(12, 5)).astype(np.float32)
+    coordinate = rng.normal(size=12).astype(np.float32)
+    users = EvaluationSet(np.arange(30), np.zeros(0, int), np.zeros(31, int), rng.integers(1, 13, 30), np.arange(31))
+    settings = EvaluateConfig(ks=("3",), candidate_sets=("full",), list_length=3)
+    points = curve(vectors, items, coordinate, users, COUNTS, settings, 0, [0.0, 0.7], temperature=0.5, intervals=False)
+    scores = np.logaddexp.reduce(np.einsum("ukd,vd->kuv", vectors, items, dtype=float) / 0.5)
+    largest = np.einsum("ukd,vd->kuv", vectors, items, dtype=float).max(axis=0) / 0.5
+    hits = lambda table: np.mean([(row > row[target - 1]).sum() < 3 for row, target in zip(table, users.target_ids)])
+    for alpha in (0.0, 0.7):
+        assert points[alpha]["hr@3/full"] == pytest.approx(hits(scores + alpha * coordinate / 0.5))
+        assert hits(scores + alpha * coordinate / 0.5) != hits(largest + alpha * coordinate / 0.5)
+    pairs = pair_scores(vectors, items, np.stack([users.target_ids, np.zeros(30, int)]), 0.5)
+    np.testing.assert_allclose(pairs[0], 0.5 * scores[np.arange(30), users.target_ids - 1], rtol=1e-6)
+    assert not pairs[1].any()
 
 
 def test_entropy_and_calibration_by_hand():
@@ -185,6 +206,11 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
         for k, count in of_rule.items():
             assert result[f"hr@{k}/full/{rule}"] == pytest.approx(count / 40)
     assert joined["lse"] != joined["heaviest"] and joined["given_intent/its_items"][1] > joined["lse"][1]
+    known = [user for user, target in enumerate(users.target_ids) if target]
+    chances = [weights[user, numbers[user].tolist().index(routing.routes[users.target_ids[user] - 1])] for user in known]
+    assert result["intents/log_loss"] == pytest.approx(-np.mean(np.log(chances)), rel=1e-5)
+    frequency = np.bincount(routing.routes[users.target_ids[known] - 1]) / len(known)
+    assert result["intents/log_loss/constant"] == pytest.approx(-np.sum(frequency * np.log(np.maximum(frequency, 1e-9))))
     assert result["intents/entropy"] == pytest.approx(intent_metrics.mean_entropy(weights))
     assert 0 < repeats < 40 and 0 < np.mean(own) < 1 and 0 < np.mean(selected) < 1
     shares = COUNTS @ routing.probabilities / COUNTS.sum()

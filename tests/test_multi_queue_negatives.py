@@ -1,10 +1,13 @@
 """Multi-CLRec's objective against a loop over single entries, with gradients, and at its limits."""
+import dataclasses
+
 import numpy as np
 import pytest
 
 from clrec_tf.encoders.base import Clicks
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses.contrastive import weighted_mean
+from clrec_tf.models.multi_clrec import directions
 from clrec_tf.models.multi_clrec import MultiCLRecSettings
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.full_softmax import FullSoftmax
@@ -88,6 +91,27 @@ def test_one_intent_is_not_gated():
         np.testing.assert_array_equal(loss, other_loss)
         for gradient, other in zip(gradients, others):
             np.testing.assert_array_equal(gradient, other)
+
+
+def test_a_large_margin_is_finite_and_leaves_each_item_to_its_intent():
+    """Exponents of e^200 need the shift that the bound asks for."""
+    settings = dataclasses.replace(tiny_multi.GATED, intent_margin=200.0)
+    model, rng = tiny_model(settings=settings), np.random.default_rng(0)
+    objective, loops = tiny_multi.objective_of("raw", model, 8), tiny_multi.Loops(model, 8)
+    for _ in range(3):
+        batch = random_batch(rng, 5)
+        loss, gradients = step(objective, batch)
+        np.testing.assert_allclose(loss, loops(batch), rtol=1e-4)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("count", [5, 16, 20, 32, 64])
+def test_directions_are_of_norm_1_and_apart(count):
+    found = directions(count)
+    assert found.shape == (count, min(count, 16))
+    cosines = found @ found.T
+    np.testing.assert_allclose(np.diag(cosines), 1)
+    assert (cosines - np.eye(count)).max() < (1e-9 if count <= 32 else 0.8)
 
 
 def touched(gradients, model):

@@ -113,6 +113,11 @@ def mean_entropy(weights):
     return float(-(weights * logs).sum(axis=1).mean())
 
 
+def log_loss(chances):
+    """Mean of −log of the chance [N] that was given to what happened, nats."""
+    return float(-np.log(np.maximum(chances, np.finfo(np.float32).tiny)).mean())
+
+
 def calibration_error(chances, happened, bins=10):
     """How far predicted chances are from what happens: Σ_bins (share of the cases)·|mean chance − frequency|.
 

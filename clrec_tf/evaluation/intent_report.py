@@ -23,7 +23,9 @@ Selection:
   intents/weight            mean weight of the heaviest vector
   intents/entropy           mean entropy of the weights, nats: near 0 the others have none, at most log H
   intents/calibration       expected calibration error of the weights as chances of the next click's intent: over all
-                            users and intents, in ten bins of the weight, how far its mean is from how often it is right
+                            users and intents, in ten bins of the weight, how far its mean is from how often it is
+                            right. Weights that are all alike are calibrated too, so look at
+  intents/log_loss          mean of −log w of the next click's intent, nats; with /constant, that of its frequency
   intents/hit_rate          how often the heaviest vector's intent is that of the next click; with @7, one of the seven.
                             Of users whose next click is in the vocabulary, as is the next line
   …/constant                the same of the most frequent intents, alike for all users
@@ -189,6 +191,9 @@ def _selection(served: Served, routing) -> dict:
     if known.any():
         right = numbers[known] == wanted[known, None]
         result["intents/calibration"] = intent_metrics.calibration_error(weights[known].ravel(), right.ravel())
+        frequency = np.bincount(wanted[known]) / np.count_nonzero(known)
+        for ending, chances in (("", weights[known][right]), ("/constant", frequency[wanted[known]])):
+            result[f"intents/log_loss{ending}"] = intent_metrics.log_loss(chances)
     heaviest = min(HEAVIEST, numbers.shape[1])
     for ending, count in (("", 1), (f"@{heaviest}", heaviest)):
         if known.any():
