@@ -24,7 +24,7 @@ USERS = 50
 
 def test_a_published_version_says_how_many_intents_it_has():
     bundle, world = exported.loaded(exported.MULTI), exported.world(exported.MULTI)
-    facts = dict(intents=exported.INTENTS, served_intents=exported.INTENTS, intent_coordinates=7, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
+    facts = dict(format_version=4, intents=exported.INTENTS, served_intents=exported.INTENTS, intent_coordinates=7, uses_dwell=True, uses_time=True, dimension=8, similarity="cosine")
     assert facts.items() <= bundle.manifest.items()
     assert bundle.manifest["measured"]["recall"] == 1 and bundle.manifest["measured"]["parity_difference"] <= 2e-6
     order = np.argsort(-world.catalogue.counts, kind="stable")

@@ -12,12 +12,14 @@ from clrec_tf.system import json_files
 from clrec_tf.system.json_files import save_json
 from clrec_tf.system.versions import versions
 
-FORMAT_VERSION = 3  # 2: without the dial's coordinate
-_READ = (2, 3)
+FORMAT_VERSION = 4  # 3: without coordinates of intents, and so written for models that have none; 2: nor the dial's
+_WITHOUT_INTENTS = 3
+_READ = (2, 3, 4)
 
 
 def write_manifest(folder: str, facts: dict) -> None:
     """Writes manifest.json: facts, package versions, and the size and sha256 of every file in the folder."""
+    written = FORMAT_VERSION if facts.get("intent_coordinates") else _WITHOUT_INTENTS  # which older programs read
     files = {}
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -26,7 +28,7 @@ def write_manifest(folder: str, facts: dict) -> None:
                 continue
             files[os.path.relpath(path, folder)] = dict(bytes=os.path.getsize(path), sha256=_sha256(path))
     save_json(os.path.join(folder, MANIFEST_FILE),
-              json_files.sealed(facts | dict(format_version=FORMAT_VERSION, versions=versions(), files=files)))
+              json_files.sealed(facts | dict(format_version=written, versions=versions(), files=files)))
 
 
 def read_manifest(folder: str) -> dict:
@@ -41,7 +43,7 @@ def read_manifest(folder: str) -> dict:
             manifest = json_files.parse(file.read())
         if manifest["format_version"] not in _READ:
             raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
-                            f"{' and '.join(map(str, _READ))}: export again")
+                            f"{', '.join(map(str, _READ))}: export again")
         # What is not in bundles of before there were others, and what is.
         manifest = {"intents": 1, "uses_dwell": False, "intent_coordinates": 0} | json_files.unsealed(manifest)
         manifest.setdefault("served_intents", min(4, manifest["intents"]))
