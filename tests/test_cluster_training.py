@@ -137,7 +137,8 @@ MULTI = small_run.SMALL_MULTI
 
 
 @pytest.mark.parametrize("model, shard_rows", [
-    (dict(queue="raw", time_embedding="none"), 30), (dict(queue="cached"), 10_000)], ids=["raw", "cached"])
+    (dict(queue="raw", time_embedding="none", attention_hidden=16), 30),
+    (dict(queue="cached"), 10_000)], ids=["raw", "cached"])
 def test_multi_clrec_trains_as_in_one_process(data_dir, one_worker, tmp_path, model, shard_rows):
     """Where item ids are in shards, and all that dense layers read is not, since its initial values would be others."""
     assert_agrees_with_one_process(data_dir, one_worker, tmp_path, {**MULTI, **model}, {}, dict(shard_rows=shard_rows))
