@@ -22,7 +22,8 @@ def test_loss_by_hand(monkeypatch):
     monkeypatch.setattr(tabular_intents, "BATCH", 2)
     step = tabular_intents.IntentStep(
         tf.math.log([[1., 2., 4.], [1., 2., 4.]]), None, tf.constant([2, 0]), None, None, None,
-        compared_with=tf.constant([1, 0]), counts=tf.constant([[2., 0., 1.], [1., 1., 3.]]))
+        compared_with=tf.constant([1, 0]), counts=tf.constant([[2., 0., 1.], [1., 1., 3.]]),
+        entry_weights=None)
     mean = (np.log(6) + np.log(15)) / 2
     np.testing.assert_allclose(tabular_intents.multi_queue(step).numpy(), [mean - np.log(4), mean], rtol=1e-6)
 

@@ -93,10 +93,14 @@ class Loops:
         margin = self.model.settings.intent_margin if self.model.gated else 0.0
         return margin * (self.intents(ids) == np.arange(self.model.num_intents)[:, None])
 
+    def weight(self, intent):
+        """What an entry of an intent counts to a target of it."""
+        ratio = len(self.own[intent]) / len(self.main) / (self.left[intent] / self.left.sum())
+        return (1 + ratio) ** -(1 - self.intent_beta)
+
     def counts(self, intent):
         """Of the entries of the main queue and of the intent's, to a target of it."""
-        ratio = len(self.own[intent]) / len(self.main) / (self.left[intent] / self.left.sum())
-        weight = (1 + ratio) ** -(1 - self.intent_beta)
+        weight = self.weight(intent)
         same = [] if not self.main else self.intents(list(self.main)) == intent
         return np.append(np.where(same, weight, 1.0), np.full(len(self.own[intent]), weight))
 
@@ -117,5 +121,7 @@ class Loops:
             logits = lambda ids, vectors: users @ vectors.T / TEMPERATURE + self.margins(ids)
             positive = weights_of_vectors[chosen] * np.exp(logits([target], self.vectors([target]))[chosen, 0])
             terms = weights_of_vectors @ np.exp(logits(ids, candidates))
-            losses.append(np.log(terms @ self.counts(intent)) - np.log(positive))
+            own = weights_of_vectors @ np.exp(logits([target], self.vectors([target])))[:, 0]
+            rest = (1 - self.weight(intent)) * own  # the row's own positive counts 1
+            losses.append(np.log(terms @ self.counts(intent) + rest) - np.log(positive))
         return np.sum(weights * losses) / np.sum(weights)

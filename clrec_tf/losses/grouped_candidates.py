@@ -29,18 +29,21 @@ class SortedRows:
     Attributes:
       vectors: z/ρ [B,H,D].
       log_weights: log w [B,H].
+      log_terms: [B], the logarithm of what each row's sum has besides; −inf: nothing.
       shares: [B], of each row in the mean.
       begins, ends: [G] int32, the rows of each group.
     """
     vectors: tf.Tensor
     log_weights: tf.Tensor
+    log_terms: tf.Tensor
     shares: tf.Tensor
     begins: tf.Tensor
     ends: tf.Tensor
 
     def chunk(self, begin, stop):
-        """(vectors, log weights, shares) of some rows."""
-        return self.vectors[begin:stop], self.log_weights[begin:stop], self.shares[begin:stop]
+        """(vectors, log weights, log terms, shares) of some rows."""
+        return (self.vectors[begin:stop], self.log_weights[begin:stop], self.log_terms[begin:stop],
+                self.shares[begin:stop])
 
 
 class GroupedCandidates:
@@ -66,29 +69,29 @@ class GroupedCandidates:
         self._shared = _without_empty(shared, tf.reduce_max(shared_counts, axis=0))
 
     def differentiate(self, rows: SortedRows):
-        """-> (log Z [B], gradients of Σ share·log Z by rows [B,H,D], by log w [B,H], by shared [N,D], by own [G,Q,D] or
-        a scalar without meaning)."""
+        """-> (log Z [B], gradients of Σ share·log Z by rows [B,H,D], by log w [B,H], by the log terms [B], by shared
+        [N,D], by own [G,Q,D] or a scalar without meaning)."""
         heads = rows.vectors.shape[1]
         pieces = lambda *shape: tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False,
                                                element_shape=[None, *shape])
         queues = tf.TensorArray(tf.float32, self._groups if self._train_own else 0,
                                 element_shape=self._own.shape[1:] if self._train_own else None)
         of_group = lambda *state: self._of_group(rows, *state)
-        of_rows = [pieces(), pieces(heads, self._width), pieces(heads)]
+        of_rows = [pieces(), pieces(heads, self._width), pieces(heads), pieces()]
         _, of_rows, by_shared, by_own, _ = tf.while_loop(
             lambda group, *_: group < self._groups, of_group,
             [0, of_rows, tf.zeros([self._train_shared, self._width]), queues, 0],
             shape_invariants=[tf.TensorShape([]), [None] * len(of_rows), tf.TensorShape([None, self._width]), None,
                               tf.TensorShape([])],
             parallel_iterations=1)
-        logs, by_rows, by_weights = (piece.concat() for piece in of_rows)
+        logs, by_rows, by_weights, by_terms = (piece.concat() for piece in of_rows)
         by_shared = tf.pad(by_shared, [[0, self._size - self._train_shared], [0, 0]])
         if self._own is None:
             by_own = tf.zeros([])
         else:
             by_own = by_own.stack() if self._train_own else tf.zeros_like(self._own)
-        return (logs, tf.reshape(by_rows, [-1, heads, self._width]), tf.reshape(by_weights, [-1, heads]), by_shared,
-                by_own)
+        return (logs, tf.reshape(by_rows, [-1, heads, self._width]), tf.reshape(by_weights, [-1, heads]), by_terms,
+                by_shared, by_own)
 
     def _of_group(self, rows, group, of_rows, by_shared, by_own, piece):
         """One group's chunks, in turn."""
@@ -129,12 +132,12 @@ def _without_empty(vectors, counts):
     return tf.where(counts[:, None] > 0, vectors, 0.0)
 
 
-def _chunk(rows, log_weights, shares, sets, shifted):
+def _chunk(rows, log_weights, log_terms, shares, sets, shifted):
     """Rows [n,H,D], already over ρ, with sets of `Candidates`, each in its own products: to join them would copy them.
 
     Returns:
-      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D], by log w [n,H]; [those by each
-      set's live ones]).
+      (log of the denominators [n]; the gradient of Σ share·log by the rows [n,H,D], by log w [n,H], by the log
+      terms [n]; [those by each set's live ones]).
     """
     heads, width = rows.shape[1], rows.shape[2]
     flat = tf.reshape(rows, [-1, width])
@@ -146,14 +149,17 @@ def _chunk(rows, log_weights, shares, sets, shifted):
                   for part, count in zip(logits, counts)]
         top = tf.reduce_max([tf.reduce_max(tf.reshape(tf.reduce_max(part, axis=1), [-1, heads]), axis=1)
                              for part in logits], axis=0)
+        top = tf.maximum(top, log_terms)
         top = tf.where(top > -math.inf, top, 0.0)
         logits = [part - tf.repeat(top, heads)[:, None] for part in logits]
         counts, weights = [tf.cast(count > 0, tf.float32) for count in counts], tf.ones_like(weights)
     # Without a shift counts and weights enter through the products: each term is touched by nothing but exp.
     terms = [tf.exp(part) for part in logits]
     sums = weights * tf.add_n([tf.linalg.matvec(term, count) for term, count in zip(terms, counts)])
-    of_rows = tf.reduce_sum(tf.reshape(sums, [-1, heads]), axis=1)
-    factors = tf.repeat(tf.math.divide_no_nan(shares, of_rows), heads)
+    besides = tf.exp(log_terms - top)
+    of_rows = tf.reduce_sum(tf.reshape(sums, [-1, heads]), axis=1) + besides
+    of_one = tf.math.divide_no_nan(shares, of_rows)
+    factors = tf.repeat(of_one, heads)
     scale = (factors * weights)[:, None]
     by_rows = scale * tf.add_n([tf.matmul(term, count[:, None] * part.vectors)
                                 for term, count, part in zip(terms, counts, sets)])
@@ -162,4 +168,4 @@ def _chunk(rows, log_weights, shares, sets, shifted):
                for term, count, part in zip(terms, counts, sets) if part.live is not None]
     # 0 where nothing is compared with, as in a batch of rows that do not count.
     logs = tf.math.log(tf.where(of_rows > 0, of_rows, 1.0)) + top
-    return logs, tf.reshape(by_rows, [-1, heads, width]), tf.reshape(factors * sums, [-1, heads]), by_live
+    return logs, tf.reshape(by_rows, [-1, heads, width]), tf.reshape(factors * sums, [-1, heads]), of_one * besides, by_live

@@ -42,7 +42,7 @@ def entry_weights(left: tf.Tensor, fills: tf.Tensor, main_fill: tf.Tensor, inten
     """What a candidate of intent h counts to a target of intent h: (1 + F_h/(F₀·π_h))^−(1−β'); to others it counts 1.
 
     Main queue and intent's queue together hold items of h more often than clicks do: n_h/p = (1 + F_h/(F₀·π_h))·const.
-    So candidates are as of n_h^β'·p^(1−β').
+    So candidates are as of n_h^β'·p^(1−β'). A row's own positive is no sample: it counts 1 to its row, see `rest_of_own`.
 
     Args:
       left: int [H], clicks of each intent so far, of which π_h is made; one is added to each, since none may be 0.
@@ -56,6 +56,20 @@ def entry_weights(left: tf.Tensor, fills: tf.Tensor, main_fill: tf.Tensor, inten
     clicks = tf.cast(left, tf.float32) + 1.0
     ratio = tf.cast(fills, tf.float32) / tf.maximum(tf.cast(main_fill, tf.float32), 1.0)
     return (1.0 + ratio * tf.reduce_sum(clicks) / clicks) ** (intent_beta - 1.0)
+
+
+def rest_of_own(scores: tf.Tensor, log_weights: tf.Tensor | float, entry_weight: tf.Tensor) -> tf.Tensor:
+    """log((1 − m)·Σ_h w_h e^{s_h}): what a row's own positive lacks to count 1, where its entry counts m.
+
+    Args:
+      scores: s_h [B,H] of each row's target.
+      log_weights: log w [B,H], or 0.
+      entry_weight: m [B], 0 to 1; of 1 the result is −inf.
+
+    Returns:
+      [B].
+    """
+    return tf.math.log(1.0 - entry_weight) + tf.reduce_logsumexp(scores + log_weights, axis=1)
 
 
 def selected_score(scores: tf.Tensor, weight_logits: tf.Tensor, mode: str = "literal",
@@ -129,8 +143,8 @@ def brute_force_log_denominators(vectors, intents, shared, shared_counts, own, o
 
 
 def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=None, own_counts=None, *,
-                         temperature: float, log_weights: tf.Tensor | None = None, trained: tf.Tensor | None = None,
-                         chunk: int | None = None, bound: float | None = None):
+                         temperature: float, log_weights: tf.Tensor | None = None, log_terms: tf.Tensor | None = None,
+                         trained: tf.Tensor | None = None, chunk: int | None = None, bound: float | None = None):
     """Σ_b share_b · log Z_b, Z_b = Σ_{h', y'} w_bh' n_{y'} e^{⟨z_bh', g_y'⟩/ρ}, y' over shared and own candidates.
 
     Rows are taken intent by intent, at most `chunk` at once: each meets the shared candidates and those of its own
@@ -151,6 +165,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
       own_counts: [G,Q] float32.
       temperature: ρ.
       log_weights: log w [B,H], ≤ 0; None: all 0, each vector counts once.
+      log_terms: [B], the logarithm of what Z_b has besides; −inf, or None for all: nothing.
       trained: [G,n] float32: only the first n of the shared candidates have a gradient, which from rows of each intent
         is multiplied by this, and no own candidate has; None: all have.
       chunk: rows at once; None: those of about `VECTORS_AT_ONCE` vectors.
@@ -162,6 +177,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     tf.debugging.assert_shapes([(vectors, "BHD"), (intents, "B"), (shares, "B"), (shared, "ND"),
                                 (shared_counts, (None, "N"))]
                                + ([(log_weights, "BH")] if log_weights is not None else [])
+                               + ([(log_terms, "B")] if log_terms is not None else [])
                                + ([(own, "GQD"), (own_counts, "GQ")] if own is not None else []))
     vectors, shared = tf.cast(vectors, tf.float32), tf.cast(shared, tf.float32)
     groups = own.shape[0] if own is not None else shared_counts.shape[0]
@@ -172,23 +188,25 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     shared_only = own is None
 
     @tf.custom_gradient
-    def mean(vectors, log_weights, shared, own):
+    def mean(vectors, log_weights, log_terms, shared, own):
         rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(log_weights, order),
-                          tf.gather(shares, order), ends - sizes, ends)
+                          tf.gather(log_terms, order), tf.gather(shares, order), ends - sizes, ends)
         queues = (None, None) if shared_only else (own, own_counts)
         shifted = (1.0 / temperature if bound is None else bound) > SAFE_EXPONENT
         candidates = GroupedCandidates(shared, shared_counts, *queues, trained, shifted, chunk)
-        logs, by_vectors, by_weights, by_shared, by_own = candidates.differentiate(rows)
+        logs, by_vectors, by_weights, by_terms, by_shared, by_own = candidates.differentiate(rows)
         total = tf.reduce_sum(tf.math.multiply_no_nan(logs, rows.shares))
-        by_vectors = tf.scatter_nd(order[:, None], by_vectors / temperature, tf.shape(vectors, tf.int32))
-        by_weights = tf.scatter_nd(order[:, None], by_weights, tf.shape(log_weights, tf.int32))
+        by_vectors, by_weights, by_terms = (
+            tf.scatter_nd(order[:, None], gradient, tf.shape(source, tf.int32)) for gradient, source in (
+                (by_vectors / temperature, vectors), (by_weights, log_weights), (by_terms, log_terms)))
 
         def gradient(upstream, _):
-            return (upstream * by_vectors, upstream * by_weights, upstream * by_shared,
+            return (upstream * by_vectors, upstream * by_weights, upstream * by_terms, upstream * by_shared,
                     tf.zeros_like(own) if shared_only else upstream * by_own)
 
         return (total, tf.scatter_nd(order[:, None], logs, tf.shape(logs))), gradient
 
     log_weights = tf.zeros(tf.shape(vectors)[:2]) if log_weights is None else tf.cast(log_weights, tf.float32)
-    total, logs = mean(vectors, log_weights, shared, tf.zeros([]) if shared_only else tf.cast(own, tf.float32))
+    log_terms = tf.fill(tf.shape(shares), -math.inf) if log_terms is None else tf.cast(log_terms, tf.float32)
+    total, logs = mean(vectors, log_weights, log_terms, shared, tf.zeros([]) if shared_only else tf.cast(own, tf.float32))
     return total, tf.stop_gradient(logs)

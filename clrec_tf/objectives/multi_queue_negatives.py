@@ -71,14 +71,17 @@ class MultiQueueNegatives(Objective):
         else:
             log_weights = None
             positives = losses.selected_score(intents.scores, intents.users.logits, self._st_mode, self._st_max_ratio)
-        vectors = self.model.intent_vectors(intents.users.vectors)
+        vectors, log_terms = self.model.intent_vectors(intents.users.vectors), None
+        of_own = tf.gather(self.entry_weights(), intents.targets)
+        if self._intent_beta < 1.0:
+            log_terms = losses.rest_of_own(intents.scores, 0.0 if log_weights is None else log_weights, of_own)
         denominator, logs = losses.mean_log_denominator(
             vectors, intents.targets, shares, negatives.shared, negatives.shared_counts, negatives.own,
-            negatives.own_counts, temperature=self.model.temperature, log_weights=log_weights,
+            negatives.own_counts, temperature=self.model.temperature, log_weights=log_weights, log_terms=log_terms,
             trained=negatives.trained, bound=self.model.logit_bound)
         rows = self.model.auxiliary_losses(encoded, batch) - positives
         if negatives.stands_for is not None:
-            logs -= tf.math.log(tf.gather(self.entry_weights(), intents.targets))
+            logs -= tf.math.log(of_own)
             if log_weights is not None:
                 logs = logs[:, None] - log_weights
             rows += own_entry_once(self.model.with_direction(encoded.positives, intents.targets), vectors, logs,

@@ -32,9 +32,11 @@ class IntentStep(Step):
       queued, slots: of the main queue.
       compared_with: whose queue each row meets beside the main one, [B] int32.
       counts: how often each item stands in the main queue and in an intent's own, together: [H,V] float32.
+      entry_weights: what an entry of each intent counts to a target of it, [H].
     """
     compared_with: tf.Tensor
     counts: tf.Tensor
+    entry_weights: tf.Tensor
 
 
 def multi_queue(step: IntentStep) -> tf.Tensor:
@@ -49,10 +51,11 @@ def multi_queue(step: IntentStep) -> tf.Tensor:
 def gated(step: IntentStep) -> tf.Tensor:
     """−(s_{h⁺y} + log w_{h⁺}) + log Σ_h,y' n_y' w_h e^{s_hy'}, the second term as its mean over the batch: [B]."""
     scores, weight_logits = vectors_and_weights(step.logits, step.counts.shape[0])
+    of_positives, log_weights = tf.gather(scores, step.positives, axis=2, batch_dims=1), tf.nn.log_softmax(weight_logits)
+    rest = losses.rest_of_own(of_positives, log_weights, tf.gather(step.entry_weights, step.compared_with))
     mean, _ = losses.mean_log_denominator(
         scores, step.compared_with, tf.fill([BATCH], 1 / BATCH), tf.eye(scores.shape[2]), step.counts, temperature=1.0,
-        log_weights=tf.nn.log_softmax(weight_logits), chunk=BATCH)
-    of_positives = tf.gather(scores, step.positives, axis=2, batch_dims=1)
+        log_weights=log_weights, log_terms=rest, chunk=BATCH)
     return mean - losses.gated_score(of_positives, weight_logits, step.compared_with)
 
 
@@ -91,7 +94,7 @@ class IntentTableTrainer(TableTrainer):
         same = tf.one_hot(self._item_intent, self._intents, axis=0, on_value=True, off_value=False)
         of_main = count(main[None, :]) * tf.where(same, weights[:, None], 1.0)
         counts = tf.ensure_shape(count(own) * weights[:, None] + of_main, [self._intents, items])
-        return main, pushed.slots, self._compared_with(contexts, positives), counts
+        return main, pushed.slots, self._compared_with(contexts, positives), counts, weights
 
     def _push(self, queue, item):
         return queue.push(tf.ones(tf.shape(item), tf.bool),
