@@ -140,6 +140,35 @@ def test_grouped_equals_brute_force_with_gradients(temperature, compiled, chunk,
         np.testing.assert_allclose(found_part, expected_part, rtol=1e-5, atol=1e-5 * max(1, 0.01 / temperature))
 
 
+@pytest.mark.parametrize("temperature", [0.07, 0.01])
+def test_further_terms_of_rows(temperature):
+    """log(Z + E), with gradients; where E is 0 as without; with nothing in the queues E alone."""
+    c = case(0, weighted=True)
+    terms = tf.constant(np.where(np.arange(23) % 3, 0.8 / temperature, -np.inf), tf.float32)
+    names = ("vectors", "shared", "own", "log_weights", "log_terms")
+
+    def expected():
+        logs = multi_vector.brute_force_log_denominators(
+            c["vectors"], c["intents"], c["shared"], tf.repeat(c["shared_counts"], 5, axis=0), c["own"],
+            c["own_counts"], temperature, c["log_weights"])
+        return tf.reduce_sum(c["shares"] * tf.reduce_logsumexp([logs, c["log_terms"]], axis=0))
+
+    c["log_terms"] = terms
+    for found, wanted in zip(with_gradients(lambda: mean_log(**c, temperature=temperature), c, names),
+                             with_gradients(expected, c, names)):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-5 * max(1, 0.01 / temperature))
+    empty = c | {name: tf.zeros_like(c[name]) for name in ("shared_counts", "own_counts")} | dict(
+        log_terms=tf.fill([23], 3.0))
+    np.testing.assert_allclose(mean_log(**empty, temperature=temperature), 3.0, rtol=1e-6)
+
+
+def test_rest_of_own_by_hand():
+    """(1 − m)·Σ w e^s = ¾·(½·e + ½·e²); where the entry counts 1 already, nothing."""
+    scores, weights = tf.constant([[1.0, 2.0]] * 2), tf.math.log([[0.5, 0.5]] * 2)
+    found = multi_vector.rest_of_own(scores, weights, tf.constant([0.25, 1.0]))
+    np.testing.assert_allclose(found, [math.log(0.75 * (math.e + math.e ** 2) / 2), -math.inf], rtol=1e-6)
+
+
 def test_weights_of_all_vectors_alike_are_a_constant():
     """log w = log 1/H: log Z is less by log H, and no gradient differs; a weight of nearly 0 is none."""
     c = case(0)
