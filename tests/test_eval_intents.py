@@ -163,7 +163,7 @@ def test_metrics_equal_a_walk_through_users_and_vectors(world):
     model, encoder, catalogue, users = world
     items, vectors, weights, numbers = vectors_of(world)
     routing, config = routing_of(model, encoder, catalogue), EvaluateConfig(ks=("1", "3"), filter_seen=True)
-    result = report_intents(encoder, routing, items, users, COUNTS, config, 0)
+    result = report_intents((vectors, weights, numbers), routing, items, .4, users, COUNTS, config, 0)
     own, themes, selected, hits, repeats = [], [], [], {1: 0, 3: 0}, 0
     rules = dict(heaviest=lambda scores: scores[0], maximum=lambda scores: scores.max(axis=0),
                  lse=lambda scores: np.logaddexp.reduce(scores / .4))

@@ -7,7 +7,7 @@ import pytest
 from clrec_tf.encoders.base import Clicks
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses.contrastive import weighted_mean
-from clrec_tf.models.multi_clrec import directions
+from clrec_tf.models.intent_margin import directions
 from clrec_tf.models.multi_clrec import MultiCLRecSettings
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.full_softmax import FullSoftmax

@@ -130,9 +130,13 @@ class EvaluationSet:
 
     def sample(self, max_users: int, seed: int) -> "EvaluationSet":
         """At most `max_users` users (0: all) drawn without replacement, in their order."""
+        return self.take(self.sample_rows(max_users, seed)) if 0 < max_users < self.num_users else self
+
+    def sample_rows(self, max_users: int, seed: int) -> np.ndarray:
+        """Which users `sample` takes, ascending."""
         if not 0 < max_users < self.num_users:
-            return self
-        return self.take(np.sort(np.random.default_rng(seed).choice(self.num_users, max_users, replace=False)))
+            return np.arange(self.num_users)
+        return np.sort(np.random.default_rng(seed).choice(self.num_users, max_users, replace=False))
 
 
 def concatenate(pieces: Sequence[EvaluationSet]) -> EvaluationSet:

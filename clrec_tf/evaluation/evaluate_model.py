@@ -124,12 +124,13 @@ def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
     """All metrics of one model; `options` of `evaluate_vectors`."""
     settings, seed, counts = config.evaluate, config.paths.seed, data.catalogue.counts
     temperature = encoded.model.temperature
-    vectors = encoded.encoder.searched(data.users, settings.eval_intents)
+    intents = encoded.encoder.user_intents(data.users)
+    vectors = intents[0][:, :settings.eval_intents or encoded.model.served_intents]
     result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, temperature, **options)
     if encoded.model.num_intents > 1:
-        result |= {"intents_searched": settings.eval_intents or encoded.model.served_intents}
-        result |= report_intents(encoded.encoder, routing_of(encoded.model, encoded.encoder, data.catalogue),
-                                 encoded.items, data.users, counts, settings, seed, **options)
+        result |= {"intents_searched": vectors.shape[1]}
+        result |= report_intents(intents, routing_of(encoded.model, encoded.encoder, data.catalogue), encoded.items,
+                                 temperature, data.users, counts, settings, seed, **options)
     if settings.auc:
         result |= auc_metrics(vectors, encoded.items, temperature, data.users, counts, data.log_items, seed, **options)
     return result

@@ -80,14 +80,15 @@ def routing_of(model, encoder, catalogue: Catalogue) -> Routing:
                    catalogue.item_rows[:, feature_columns(features)[features[number].name]], features[number].name)
 
 
-def report_intents(encoder, routing: Routing, item_vectors: np.ndarray, users: EvaluationSet, counts: np.ndarray,
-                   config, seed: int, detailed: bool = True) -> dict:
+def report_intents(intents: tuple, routing: Routing, item_vectors: np.ndarray, temperature: float, users: EvaluationSet,
+                   counts: np.ndarray, config, seed: int, detailed: bool = True) -> dict:
     """The metrics above.
 
     Args:
-      encoder: an `Encoder` of a model with H intents.
+      intents: all of `Encoder.user_intents` of the users.
       routing: of that model.
       item_vectors: [V,d], ready to be compared.
+      temperature: ρ.
       users: U users.
       counts: int [V], training clicks of items 1..V.
       config: an `EvaluateConfig`, for cut-offs and the seen filter.
@@ -97,21 +98,25 @@ def report_intents(encoder, routing: Routing, item_vectors: np.ndarray, users: E
     Returns:
       {name: float or int}.
     """
-    served = Served(encoder, item_vectors, users, config, seed if detailed else None)
+    served = Served(*intents, item_vectors, temperature, users, config, seed if detailed else None)
+    sample = users.sample_rows(MAX_USERS, seed)
     return (_balance(routing, counts) | _categories(routing, counts)
-            | _vectors(encoder, routing, item_vectors, users.sample(MAX_USERS, seed))
+            | _vectors(served.vectors[sample, :HEAVIEST], served.numbers[sample, :HEAVIEST], routing, item_vectors)
             | _selection(served, routing) | _rules(served))
 
 
 class Served:
     """All vectors of all users, and hit rates of what they rank.
 
-    Args: see `report_intents`; interval_seed: None for no intervals.
+    Args:
+      vectors, weights, numbers: see `Encoder.user_intents`.
+      items, temperature, users, config: see `report_intents`.
+      interval_seed: None for no intervals.
     """
 
-    def __init__(self, encoder, item_vectors, users, config, interval_seed):
-        self.items, self.users, self.temperature = item_vectors, users, encoder.temperature
-        self.vectors, self.weights, self.numbers = encoder.user_intents(users)
+    def __init__(self, vectors, weights, numbers, items, temperature, users, config, interval_seed):
+        self.vectors, self.weights, self.numbers = vectors, weights, numbers
+        self.items, self.temperature, self.users = items, temperature, users
         self._config, self._seed = config, interval_seed
 
     @property
@@ -153,8 +158,7 @@ def _categories(routing, counts):
     return result
 
 
-def _vectors(encoder, routing, item_vectors, users):
-    vectors, _, numbers = encoder.user_intents(users, HEAVIEST)
+def _vectors(vectors, numbers, routing, item_vectors):
     listed = nearest_items(vectors.reshape(-1, vectors.shape[2]), item_vectors, NEAREST)
     themes = intent_metrics.themes(listed, routing.routes).reshape(numbers.shape)
     own = intent_metrics.own_share(listed, routing.routes, numbers.ravel())

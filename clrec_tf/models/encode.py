@@ -17,10 +17,13 @@ class Encoder:
     Args:
       model: a `CLRec`.
       max_history: T, clicks that the query tower sees.
+
+    Attributes:
+      model: that.
     """
 
     def __init__(self, model, max_history: int):
-        self._model, self._max_history = model, max_history
+        self.model, self._max_history = model, max_history
         width, ids = model.item_encoder.item_width, tf.int64
         rows = [tf.TensorSpec([None, width], ids)]
         self._items = tf.function(model.item_vectors, input_signature=rows)
@@ -33,23 +36,13 @@ class Encoder:
             tf.function(self._of_histories(tower), input_signature=histories)
             for tower in (model.user_vectors, model.user_intents))
 
-    @property
-    def served_intents(self) -> int:
-        """The model's."""
-        return self._model.served_intents
-
-    @property
-    def temperature(self) -> float:
-        """ρ of the model."""
-        return self._model.temperature
-
     def _of_histories(self, tower):
         """The query tower's `tower`, from item rows in place of item vectors."""
-        width = self._model.item_encoder.item_width
+        width = self.model.item_encoder.item_width
 
         def encode(rows, mask, gaps, dwell):
-            items = self._model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
-            items = tf.reshape(items, [-1, self._max_history, self._model.history_width])
+            items = self.model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
+            items = tf.reshape(items, [-1, self._max_history, self.model.history_width])
             return tower(items, mask, gaps, dwell)
 
         return encode
@@ -63,7 +56,7 @@ class Encoder:
         return self._in_chunks(self._history_items, item_rows)
 
     def _in_chunks(self, encode, item_rows):
-        width = self._model.item_encoder.item_width
+        width = self.model.item_encoder.item_width
         return np.concatenate([encode(tf.constant(item_rows[start:start + CHUNK_ITEMS, :width], tf.int64)).numpy()
                                for start in range(0, len(item_rows), CHUNK_ITEMS)])
 
@@ -78,7 +71,7 @@ class Encoder:
           users: U users.
           count: K; 0: the model's `served_intents`.
         """
-        count = count or self._model.served_intents
+        count = count or self.model.served_intents
         return self.user_intents(users, count)[0] if count > 1 else self.user_vectors(users)
 
     def user_vectors(self, users: EvaluationSet) -> np.ndarray:
@@ -107,7 +100,7 @@ class Encoder:
 
     def routing_logits(self, item_rows: np.ndarray) -> np.ndarray:
         """cos(μ_h, c)/ρ of items by a model with intents: item rows [V,C'] with C' ≥ C columns -> [V,H] float32."""
-        model = self._model
+        model = self.model
         return self._in_chunks(lambda rows: model.user_encoder.route(model.item_encoder.categories(rows)), item_rows)
 
     def _user_chunks(self, encode, users):

@@ -2,15 +2,13 @@
 
 Batches are those of ``two_tower``.
 
-With --multi_objective=gated the score of an item is log Σ_h w_h e^{s_h + m·cos(e_h, e_{h(y)})}: w the weights, h(y) the
-intent that the item is routed to, m the margin (--intent_margin) and e_h a fixed direction for each intent, which are
-orthogonal up to 16 intents, see `directions`. The margin spares the vectors to keep away from items of other intents. All of it is an
-inner product, of [z_h; √(ρm)·e_h; ρ·log w_h] and [g; √(ρm)·e_{h(y)}; 1], over ρ.
+With --multi_objective=gated the score of an item is log Σ_h w_h e^{s_h}, w the weights, s_h = ⟨z_h, g⟩/ρ with the margin
+of the item's intent (``intent_margin``). All of it is an inner product over ρ, of [z_h; margin; ρ·log w_h] and
+[g; margin; 1].
 """
 import dataclasses
 
 from absl import logging
-import numpy as np
 import tensorflow as tf
 
 from clrec_tf.encoders.base import Clicks
@@ -18,13 +16,11 @@ from clrec_tf.encoders.intent_items import IntentItemEncoder
 from clrec_tf.errors import UserError
 from clrec_tf.losses import auxiliary
 from clrec_tf.losses import multi_vector
+from clrec_tf.models.intent_margin import IntentMargin
 from clrec_tf.models.two_tower import TwoTower
 from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
-
-
-MOST_DIRECTIONS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +94,7 @@ class MultiCLRec(TwoTower):
     def __init__(self, item_encoder, user_encoder, temperature, settings=MultiCLRecSettings(), all_vectors=True):
         super().__init__(item_encoder, None, user_encoder, "cosine", temperature, name="multi_clrec")
         self.settings, self._all_vectors = settings, all_vectors
-        margin = settings.intent_margin if self.gated else 0.0
-        self._directions = tf.constant(np.sqrt(temperature * margin) * directions(self.num_intents), tf.float32)
-        self._coded = margin > 0
+        self.margin = IntentMargin(self.num_intents, temperature, settings.intent_margin if self.gated else 0.0)
 
     @classmethod
     def encoder_name(cls, settings):
@@ -139,17 +133,17 @@ class MultiCLRec(TwoTower):
     @property
     def intent_coordinates(self):
         """Of the margin, and of the gate."""
-        return self._directions.shape[1] * self._coded + self.gated
+        return self.margin.width + self.gated
 
     @property
     def candidate_width(self) -> int:
         """Numbers of `candidate_vectors`."""
-        return self.item_encoder.dim + self._directions.shape[1] * self._coded
+        return self.item_encoder.dim + self.margin.width
 
     @property
     def logit_bound(self):
         """1/ρ, and the margin."""
-        return 1.0 / self.temperature + (self.settings.intent_margin if self._coded else 0.0)
+        return 1.0 / self.temperature + self.margin.nats
 
     @property
     def history_width(self) -> int:
@@ -168,25 +162,19 @@ class MultiCLRec(TwoTower):
     def candidate_vectors(self, items):
         """Candidates with the direction of the intent that each is routed to: [N,2D] -> [N,`candidate_width`]."""
         vectors, categories = tf.split(items, 2, axis=1)
-        intents = tf.argmax(self.user_encoder.route(categories), axis=1, output_type=tf.int32) if self._coded else None
-        return self.with_direction(self.score_vectors(vectors), intents)
-
-    def with_direction(self, vectors, intents):
-        """Vectors [...,D] and the direction of each one's intent, int32 [...], side by side; without margin vectors
-        alone."""
-        return tf.concat([vectors, tf.gather(self._directions, intents)], axis=-1) if self._coded else vectors
+        intents = tf.argmax(self.user_encoder.route(categories), axis=1, output_type=tf.int32)
+        return self.margin.behind(self.score_vectors(vectors), intents)
 
     def intent_vectors(self, vectors):
-        """The same of users' vectors z [B,H,D], which stand in the order of the intents."""
-        numbers = tf.tile(tf.range(self.num_intents)[None], [tf.shape(vectors)[0], 1])
-        return self.with_direction(vectors, numbers)
+        """Users' vectors z [B,H,D], in the order of the intents, as candidates are compared with them."""
+        return self.margin.behind(vectors, tf.tile(tf.range(self.num_intents)[None], [tf.shape(vectors)[0], 1]))
 
     def user_intents(self, items, mask, gaps=None, dwell=None):
         """See `TwoTower.user_intents`; all H vectors, by falling weight."""
         users = self.user_encoder(Clicks(None, items, mask, gaps, dwell))
         # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
         logits, numbers = tf.math.top_k(users.logits, self.num_intents)
-        vectors = self.with_direction(tf.gather(users.vectors, numbers, batch_dims=1), numbers)
+        vectors = self.margin.behind(tf.gather(users.vectors, numbers, batch_dims=1), numbers)
         if self.gated:
             gate = self.temperature * tf.nn.log_softmax(logits)
             vectors = tf.concat([vectors, gate[:, :, None]], axis=2)
@@ -206,8 +194,8 @@ class MultiCLRec(TwoTower):
         if settings.vector_weight:
             losses += settings.vector_weight * auxiliary.intent_cross_entropy(intents.scores, intents.targets)
         if settings.selection_weight:
-            losses += settings.selection_weight * auxiliary.intent_cross_entropy(intents.users.selection,
-                                                                                       intents.targets)
+            losses += settings.selection_weight * auxiliary.intent_cross_entropy(
+                intents.users.selection, intents.targets)
         if settings.balance_weight:
             mean = self._mean_routing(intents, batch)
             losses += settings.balance_weight * auxiliary.balance_loss(mean, settings.balance_hinge)
@@ -237,23 +225,12 @@ class MultiCLRec(TwoTower):
         targets, categories = tf.split(targets, 2, axis=1)
         target_logits = self.user_encoder.route(categories)
         of_targets = tf.argmax(target_logits, axis=1, output_type=tf.int32)
-        positives = self.with_direction(self.score_vectors(targets), of_targets)
+        positives = self.margin.behind(self.score_vectors(targets), of_targets)
         scores = tf.linalg.matvec(self.intent_vectors(users.vectors), positives / self.temperature)
         intents = BatchIntents(users, target_logits, of_targets, scores)
         # For losses of one vector per user: the selected one, with the straight-through gradient of the selection.
         selected = tf.linalg.matvec(users.vectors, multi_vector.straight_through(users.logits), transpose_a=True)
         return targets, selected, intents
-
-
-def directions(intents: int) -> np.ndarray:
-    """A fixed direction for each intent, [H,min(H, 16)] of norm 1: orthogonal where there are enough coordinates,
-    orthogonal or opposite up to twice as many, and drawn at random beyond."""
-    if intents <= MOST_DIRECTIONS:
-        return np.eye(intents)
-    if intents <= 2 * MOST_DIRECTIONS:
-        return np.concatenate([np.eye(MOST_DIRECTIONS), -np.eye(MOST_DIRECTIONS)])[:intents]
-    drawn = np.random.default_rng(0).standard_normal((intents, MOST_DIRECTIONS))
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
 def _first_of_each(ids):

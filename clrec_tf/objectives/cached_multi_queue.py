@@ -24,7 +24,7 @@ class CachedMultiQueue(MultiQueueNegatives):
 
     def compare(self, batch, training):
         encoded = self.model.encode(batch, training=training)
-        live = self.model.with_direction(encoded.positives, encoded.intents.targets)
+        live = self.model.margin.behind(encoded.positives, encoded.intents.targets)
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = (batch["weight"] > 0) & tf.math.is_finite(tf.reduce_sum(live, axis=1))
         pushed = self._push(batch, valid, vector=live)

@@ -84,7 +84,7 @@ class MultiQueueNegatives(Objective):
             logs -= tf.math.log(of_own)
             if log_weights is not None:
                 logs = logs[:, None] - log_weights
-            rows += own_entry_once(self.model.with_direction(encoded.positives, intents.targets), vectors, logs,
+            rows += own_entry_once(self.model.margin.behind(encoded.positives, intents.targets), vectors, logs,
                                    negatives.stands_for, self.model.temperature)
         return denominator + contrastive.weighted_mean(rows, weights)
 

@@ -60,7 +60,7 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
     original[candidates.item_numbers] = candidates.original_ids
     requests = [_request(users.take(chosen[start:start + _BATCH]), original, uses_time, uses_dwell)
                 for start in range(0, len(chosen), _BATCH)]
-    return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))), encoder.served_intents)
+    return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))), encoder.model.served_intents)
 
 
 def _only_catalogue(users, size):

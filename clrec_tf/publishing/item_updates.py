@@ -1,6 +1,5 @@
 """Items to insert, update and delete, from files, checked value by value."""
 import dataclasses
-import functools
 from typing import Iterator
 from typing import Optional
 
@@ -9,6 +8,7 @@ import polars as pl
 
 from clrec_tf.data.ids import check_id
 from clrec_tf.errors import DataError
+from clrec_tf.publishing.intent_coordinates import IntentCoordinates
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.user_requests import json_lines
 from clrec_tf.retrieval.user_requests import parse_item
@@ -99,7 +99,7 @@ class _Reader:
     def __init__(self, bundle):
         self._bundle, self.normalized, self.guessed = bundle, 0, 0
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
-        self._of_intents = bundle.manifest["intent_coordinates"]
+        self._intents = IntentCoordinates(bundle)
         self._cosine = bundle.manifest["similarity"] == "cosine"
 
     def item(self, value, where):
@@ -125,15 +125,15 @@ class _Reader:
         if vector is not None:
             vector, intents, last = self._given(vector, where)
         else:
-            vector, last = self._own(item, place, where) if like is None else self._mean(like, where), None
-            intents = None if like is None else self._commonest(like, where)
-        if intents is None and place >= 0:
-            intents = self._further([place])[0]
+            vector, intents = (self._own(item, place, where), None) if like is None else self._mean(like, where)
+            last = None
+        if intents is None:
+            intents = self._intents.of_items([place])[0] if place >= 0 else self._intents.of_nearest(vector)
         return item, self._whole(vector, intents, last, value, place, where), title
 
     def _whole(self, vector, intents, last, value, place, where):
-        """The vector [d] with the coordinates of intents and popularity: those of the file, or by the nearest item and
-        by its count, or those that the item has."""
+        """The vector [d] with its coordinates of intents, and that of popularity which the file gives, or its count, or
+        that the item has."""
         dial = self._bundle.dial
         for name in _COUNTS:
             count = value.get(name)
@@ -162,30 +162,7 @@ class _Reader:
         if not least - _SLACK <= last <= most + _SLACK:
             raise DataError(f"{where}: the last number of the vector, its popularity, is {last:g}; of this bundle it "
                             f"is from {least:.4g} to {most:.4g}: give vectors of the same export, or {dial.source}")
-        return np.concatenate([vector, self._intents_of(vector) if intents is None else intents, [last]])
-
-    @functools.cached_property
-    def _known_intents(self):
-        """Coordinates of intents that items of the bundle have, without repeats."""
-        return np.unique(self._bundle.item_vectors()[:, self._dimension:self._dimension + self._of_intents], axis=0)
-
-    def _intents_of(self, vector):
-        """What stands between an item's vector and its popularity: as the item has it whose vector is the nearest."""
-        if not self._of_intents:
-            return []
-        scores = self._bundle.item_vectors()[:, :self._dimension] @ vector.astype(np.float32)
-        return self._further([int(np.argmax(scores))])[0]
-
-    def _further(self, places):
-        """Coordinates of intents of known items, [N,·]."""
-        return self._bundle.item_vectors(np.array(places))[:, self._dimension:self._dimension + self._of_intents].astype(
-            np.float64)
-
-    def _commonest(self, like, where):
-        """Those that most of the named items have, the first of several."""
-        rows = self._further(self._bundle.all_positions(self._bundle.id_array(self._ids(like, where))))
-        same = (rows[:, None] == rows[None]).all(axis=2).sum(axis=1)
-        return rows[int(np.argmax(same))]
+        return np.concatenate([vector, intents, [last]])
 
     def _ids(self, ids, where):
         """Ids of the bundle's type."""
@@ -210,8 +187,7 @@ class _Reader:
                             "leave the item out")
         intents, last = (vector[self._dimension:-1], vector[-1]) if len(values) > self._dimension else (None, None)
         vector = vector[:self._dimension]
-        if self._of_intents and intents is not None and not np.isclose(
-                self._known_intents, intents, atol=_SLACK).all(axis=1).any():
+        if intents is not None and not self._intents.has(intents):
             raise DataError(f"{where}: vector[{self._dimension}:{wide - 1}] is of no intent of this bundle: give vectors as "
                             "`encode_items` gives them, or the first numbers alone")
         if not self._cosine:
@@ -221,7 +197,7 @@ class _Reader:
         return self._unit(vector, norm, where, "vector has"), intents, last
 
     def _mean(self, like, where):
-        """The mean vector of known items."""
+        """The mean vector of known items, and the coordinates of intents of most of them."""
         if not isinstance(like, list) or not like:
             raise DataError(f"{where}: like must be a list of at least one item id")
         ids = self._ids(like, where)
@@ -230,7 +206,9 @@ class _Reader:
             raise DataError(f"{where}: like names {ids[int(np.argmin(positions))]!r}, which the bundle does not have: "
                             "name items of the bundle, or give a vector")
         vector = self._bundle.item_vectors(positions)[:, :self._dimension].astype(np.float64).mean(axis=0)
-        return self._unit(vector, np.linalg.norm(vector), where, "like's items have") if self._cosine else vector
+        if self._cosine:
+            vector = self._unit(vector, np.linalg.norm(vector), where, "like's items have")
+        return vector, self._intents.commonest(positions)
 
     def _own(self, item, place, where):
         """The vector that a known item has."""
