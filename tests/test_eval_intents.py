@@ -9,19 +9,25 @@ from clrec_tf.config import Config
 from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import TrainConfig
 from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
 from clrec_tf import evaluate
 from clrec_tf.evaluation.auc_protocol import pair_scores
 from clrec_tf.evaluation.curve import curve
+from clrec_tf.evaluation.curve import users_to_choose_on
 from clrec_tf.evaluation.intent_example import example_of
 from clrec_tf.evaluation import intent_metrics
 from clrec_tf.evaluation.intent_report import nearest_items
 from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
+from clrec_tf.evaluation.popularity import choose_popularity
+from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.evaluation import protocols
 from clrec_tf.models.encode import Encoder
 from clrec_tf import train
+from clrec_tf.training.restore import load_trained
 from tests import small_run
 from tests import tiny_multi
 
@@ -281,6 +287,26 @@ def test_evaluation_of_a_run_has_metrics_and_picture(trained):
         assert 0 <= result[name] and 0 <= result[f"untrained/{name}"]
     # Three categories: no intent has more than one on average, and with all four searched none is missed.
     assert result["intents/categories/chance"] > 2.9 and result["intents/hit_rate@4"] == 1
+
+
+def test_the_popularity_is_chosen_by_all_vectors(trained):
+    """What validation users choose by is their rankings at evaluate's rule: as many vectors, joined by the sum."""
+    chosen = {}
+    for count in (0, 1):
+        restored = load_trained(trained, "latest")
+        catalogue = read_catalogue(trained.paths.data_dir, restored.schema, restored.manifest)
+        encoder = Encoder(restored.model, restored.max_history)
+        items, counts = encoder.compared_items(catalogue.item_rows), counted_of(restored, catalogue, trained.paths.data_dir)
+        choice = choose_popularity(trained, restored, encoder, items, catalogue, counts, count)
+        users = read_evaluation_set(trained.paths.data_dir, "valid", restored.schema, restored.manifest,
+                                    users_to_choose_on(len(items)), trained.paths.seed)
+        points = curve(encoder.user_intents(users)[0][:, :count or 4], items, counts.coordinate, users,
+                       catalogue.counts, dataclasses.replace(trained.evaluate, ks=("10",)), trained.paths.seed,
+                       [0.0, 1.0], temperature=restored.model.temperature, intervals=False)
+        for alpha, of_alpha in points.items():
+            assert choice.chosen_by["curve"][f"{alpha:g}"][0] == of_alpha["ndcg@10/full"]
+        chosen[count] = choice.chosen_by["curve"]
+    assert chosen[0] != chosen[1]
 
 
 def test_as_many_intents_as_are_asked_for_are_searched_everywhere(trained):

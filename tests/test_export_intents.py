@@ -15,6 +15,10 @@ from clrec_tf.publishing.candidates import scales_between
 from clrec_tf.publishing import export_bundle
 from clrec_tf.publishing.item_updates import read_upserts
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.bundle_files import IDS_FILE
+from clrec_tf.retrieval.bundle_files import MODEL_FILE
+from clrec_tf.retrieval.manifest import read_manifest
+from clrec_tf.retrieval.manifest import write_manifest
 from clrec_tf.retrieval.show import show
 from tests import exported
 from tests import small_run
@@ -33,6 +37,18 @@ def test_a_published_version_says_how_many_intents_it_has():
     assert bundle.item_vectors().shape[1] == bundle.width == 16 and (bundle.item_vectors()[:, 14] == 1).all()
     routes = world.model.route(world.catalogue.item_rows[order]).numpy()
     np.testing.assert_allclose(bundle.item_vectors()[:, 8:14], np.sqrt(.07 * 7) * np.eye(6)[routes], rtol=1e-6)
+
+
+def test_an_older_manifest_searches_four_intents_of_vectors_without_coordinates(tmp_path):
+    """As bundles of before all vectors were searched."""
+    for intents, served in ((6, 4), (3, 3), (1, 1)):
+        facts = dict(checkpoint_hash="0", id_type="int", items=1, max_history=2, uses_time=False, titles=False,
+                     intents=intents)
+        for name in (MODEL_FILE, IDS_FILE):
+            (tmp_path / name).write_bytes(b"")
+        write_manifest(str(tmp_path), facts)
+        found = read_manifest(str(tmp_path))
+        assert (found["served_intents"], found["intent_coordinates"], found["format_version"]) == (served, 0, 3)
 
 
 def test_histories_and_candidates_have_matrices_of_their_own_and_item_tables_stay_behind():

@@ -137,7 +137,8 @@ def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
 
 
 def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
-    """The curve over --popularity, and the value that is best on validation users, as export chooses it."""
+    """The curve over --popularity, and the value that is best on validation users, which export chooses too unless
+    --eval_intents says less here."""
     clicks = counted_of(trained, data.catalogue, config.paths.data_dir)
     vectors = encoded.encoder.searched(data.users, config.evaluate.eval_intents)
     result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,

@@ -15,7 +15,7 @@ Signatures (B users, L width of the padded histories, E ids to exclude, N ids)::
 
 `popularity` is α of the dial (see `models.dial`), the last number of a user's vector; an item's is that of its
 popularity. It must lie in the range that was exported. Where the model weighs its intents (--multi_objective=gated, see
-`models.multi_clrec`), the manifest's `intent_coordinates` stand before it, and all vectors are as many numbers wider.
+`models.multi_clrec`), the manifest's `intent_coordinates` stand before it, and d+1 here means as many numbers more.
 
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
 with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a
