@@ -12,6 +12,7 @@ from clrec_tf.models.multi_clrec import MultiCLRecSettings
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.full_softmax import FullSoftmax
 from clrec_tf.objectives.ipw import PropensityWeighted
+from clrec_tf.objectives import multi_queue_negatives
 from clrec_tf.objectives.multi_queue_negatives import own_entry_once
 from clrec_tf.training.runtime import LocalRuntime
 from tests import tiny_multi
@@ -154,6 +155,35 @@ def test_own_entry_once_by_central_differences(weighted):
         up, down = (np.log(own(side) + others)[place[0]] for side in moved)
         expected[place] = (1 - stands_for[place[0]]) * (up - down) / 2e-5
     np.testing.assert_allclose(tape.gradient(total, g), expected, rtol=1e-4)
+
+
+def test_own_entries_are_those_of_the_denominators(monkeypatch):
+    """What is taken back of a row's own entry is its chance in log Z: weights, margin and what the entry counts."""
+    asked, honest = [], multi_queue_negatives.own_entry_once
+    monkeypatch.setattr(multi_queue_negatives, "own_entry_once", lambda *arguments: asked.append(arguments)
+                        or honest(*arguments))
+    model = tiny_model(settings=dataclasses.replace(tiny_multi.GATED, intent_margin=2.0))
+    objective, loops = (side(model) for side in (
+        lambda model: tiny_multi.objective_of("cached", model, 8, intent_beta=0.0),
+        lambda model: tiny_multi.Loops(model, 8, 0.0)))
+    rng = np.random.default_rng(6)
+    for _ in range(6):
+        batch = random_batch(rng, 5, all_valid=True)
+        step(objective, batch)
+        loops.enqueue(batch)
+    positives, vectors, logs, _, temperature = asked[-1]
+    chances = np.exp(np.einsum("bhd,bd->bh", vectors, positives) / temperature - logs)
+    history = batch["history"]
+    clicks = tf.reshape(model.history_vectors(tf.reshape(history, [-1, 2])), [5, tiny_multi.HISTORY, -1])
+    found = model.user_encoder(Clicks(None, clicks, history[:, :, 0] > 0))
+    for row, target in enumerate(batch["target"].numpy()[:, 0]):
+        intent = int(loops.intents([target])[0])
+        ids = [*loops.main, *loops.own[intent]]
+        powers = lambda ids: tf.nn.softmax(found.logits[row]).numpy()[:, None] * np.exp(
+            found.vectors[row].numpy() @ loops.vectors(ids).T / tiny_multi.TEMPERATURE + loops.margins(ids))
+        own, weight = powers([target])[:, 0], loops.weight(intent)
+        expected = weight * own / ((powers(ids) @ loops.counts(intent)).sum() + (1 - weight) * own.sum())
+        np.testing.assert_allclose(chances[row], expected, rtol=1e-4)
 
 
 def test_auxiliary_losses_join_with_their_weights():
