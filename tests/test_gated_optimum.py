@@ -39,11 +39,11 @@ def trained(p, popularity, numerator, vector_weight=0.0, weights=None, seed=0, i
     def loss():
         every = lambda values: tf.tile(values[None], [ITEMS] + [1] * len(values.shape))
         of_targets, weight_logits = tf.transpose(table), every(logits)  # [V,H]: a row for each target
-        gated = numerator == "gated"
+        gated, log_weights = numerator == "gated", tf.nn.log_softmax(weight_logits)
         mean, _ = multi_vector.mean_log_denominator(
             every(table), intents, shares, tf.eye(ITEMS), negatives, temperature=1.0,
-            log_weights=tf.nn.log_softmax(weight_logits) if gated else None)
-        positives = (multi_vector.gated_score(of_targets, weight_logits, intents) if gated
+            log_weights=log_weights if gated else None)
+        positives = (multi_vector.gated_score(multi_vector.gated_scores(of_targets, log_weights), intents) if gated
                      else multi_vector.selected_score(of_targets, weight_logits, numerator))
         extra = auxiliary.intent_cross_entropy(of_targets, intents)
         return mean + tf.reduce_sum(shares * (vector_weight * extra - positives))
@@ -100,7 +100,7 @@ def test_short_queues_have_the_same_optimum():
     powers, shares = p / popularity, np.bincount(intent, weights=popularity)
     of_intent = [np.flatnonzero(intent == h) for h in range(intents)]
     weights = multi_vector.entry_weights(tf.constant(1e9 * shares), tf.fill([intents], queue), tf.constant(queue), 0.0)
-    rest = np.exp(multi_vector.rest_of_own(tf.constant(np.log(powers)[:, None], tf.float32), 0.0,
+    rest = np.exp(multi_vector.rest_of_own(tf.constant(np.log(powers)[:, None], tf.float32),
                                            tf.gather(weights, intent)))
     gradients = {once: np.zeros(items) for once in (True, False)}
     for target in rng.choice(items, rows, p=p):

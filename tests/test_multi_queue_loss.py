@@ -86,8 +86,9 @@ def test_equal_weights_select_the_lowest_number():
 
 def test_gated_score_by_hand():
     """w = (1, 3)/4: the second target is of intent 1, whatever is heaviest or nearest."""
-    weights = tf.math.log([[1.0, 3.0], [3.0, 1.0]])
-    found = multi_vector.gated_score(tf.constant([[2.0, 5.0], [9.0, 1.0]]), weights, tf.constant([0, 1]))
+    log_weights = tf.math.log([[1 / 4, 3 / 4], [3 / 4, 1 / 4]])
+    gated = multi_vector.gated_scores(tf.constant([[2.0, 5.0], [9.0, 1.0]]), log_weights)
+    found = multi_vector.gated_score(gated, tf.constant([0, 1]))
     np.testing.assert_allclose(found, [2 + math.log(1 / 4), 1 + math.log(1 / 4)], rtol=1e-6)
 
 
@@ -164,8 +165,8 @@ def test_further_terms_of_rows(temperature):
 
 def test_rest_of_own_by_hand():
     """(1 − m)·Σ w e^s = ¾·(½·e + ½·e²); where the entry counts 1 already, nothing."""
-    scores, weights = tf.constant([[1.0, 2.0]] * 2), tf.math.log([[0.5, 0.5]] * 2)
-    found = multi_vector.rest_of_own(scores, weights, tf.constant([0.25, 1.0]))
+    gated = tf.constant([[1.0, 2.0]] * 2) + math.log(0.5)
+    found = multi_vector.rest_of_own(gated, tf.constant([0.25, 1.0]))
     np.testing.assert_allclose(found, [math.log(0.75 * (math.e + math.e ** 2) / 2), -math.inf], rtol=1e-6)
 
 

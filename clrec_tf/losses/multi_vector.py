@@ -23,19 +23,28 @@ VECTORS_AT_ONCE = 512  # of users in a chunk: their terms stay near the processo
 ST_MODES = ("literal", "capped", "soft")
 
 
-def gated_score(scores: tf.Tensor, weight_logits: tf.Tensor, intents: tf.Tensor) -> tf.Tensor:
-    """s_{h⁺} + log w_{h⁺}, w = softmax(w̃): the score of each target under the vector of its own intent.
+def gated_scores(scores: tf.Tensor, log_weights: tf.Tensor) -> tf.Tensor:
+    """s_h + log w_h: the score of each target under each vector with its weight, both [B,H] -> [B,H].
+
+    `gated_score` and `rest_of_own` both take it, so that the sum is made once. Otherwise its gradient, which scores
+    and weights share, would be added to theirs in an order that is a race.
+    """
+    tf.debugging.assert_shapes([(scores, "BH"), (log_weights, "BH")])
+    return scores + log_weights
+
+
+def gated_score(gated: tf.Tensor, intents: tf.Tensor) -> tf.Tensor:
+    """s_{h⁺} + log w_{h⁺}: the score of each target under the vector of its own intent.
 
     Args:
-      scores: [B,H], s_h of each row's target.
-      weight_logits: [B,H], w̃.
+      gated: `gated_scores` [B,H].
       intents: h⁺ [B] int32, of the targets.
 
     Returns:
       [B].
     """
-    tf.debugging.assert_shapes([(scores, "BH"), (weight_logits, "BH"), (intents, "B")])
-    return tf.gather(scores + tf.nn.log_softmax(weight_logits), intents, batch_dims=1)
+    tf.debugging.assert_shapes([(gated, "BH"), (intents, "B")])
+    return tf.gather(gated, intents, batch_dims=1)
 
 
 def entry_weights(left: tf.Tensor, fills: tf.Tensor, main_fill: tf.Tensor, intent_beta: float) -> tf.Tensor:
@@ -58,18 +67,17 @@ def entry_weights(left: tf.Tensor, fills: tf.Tensor, main_fill: tf.Tensor, inten
     return (1.0 + ratio * tf.reduce_sum(clicks) / clicks) ** (intent_beta - 1.0)
 
 
-def rest_of_own(scores: tf.Tensor, log_weights: tf.Tensor | float, entry_weight: tf.Tensor) -> tf.Tensor:
+def rest_of_own(gated: tf.Tensor, entry_weight: tf.Tensor) -> tf.Tensor:
     """log((1 − m)·Σ_h w_h e^{s_h}): what a row's own positive lacks to count 1, where its entry counts m.
 
     Args:
-      scores: s_h [B,H] of each row's target.
-      log_weights: log w [B,H], or 0.
+      gated: `gated_scores` [B,H] of each row's target, or s_h where vectors have no weights.
       entry_weight: m [B], 0 to 1; of 1 the result is −inf.
 
     Returns:
       [B].
     """
-    return tf.math.log(1.0 - entry_weight) + tf.reduce_logsumexp(scores + log_weights, axis=1)
+    return tf.math.log(1.0 - entry_weight) + tf.reduce_logsumexp(gated, axis=1)
 
 
 def selected_score(scores: tf.Tensor, weight_logits: tf.Tensor, mode: str = "literal",

@@ -67,14 +67,15 @@ class MultiQueueNegatives(Objective):
         shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
         if self.model.gated:
             log_weights = tf.nn.log_softmax(intents.users.logits)
-            positives = losses.gated_score(intents.scores, intents.users.logits, intents.targets)
+            gated = losses.gated_scores(intents.scores, log_weights)
+            positives = losses.gated_score(gated, intents.targets)
         else:
-            log_weights = None
+            log_weights, gated = None, intents.scores
             positives = losses.selected_score(intents.scores, intents.users.logits, self._st_mode, self._st_max_ratio)
         vectors, log_terms = self.model.intent_vectors(intents.users.vectors), None
         of_own = tf.gather(self.entry_weights(), intents.targets)
         if self._intent_beta < 1.0:
-            log_terms = losses.rest_of_own(intents.scores, 0.0 if log_weights is None else log_weights, of_own)
+            log_terms = losses.rest_of_own(gated, of_own)
         denominator, logs = losses.mean_log_denominator(
             vectors, intents.targets, shares, negatives.shared, negatives.shared_counts, negatives.own,
             negatives.own_counts, temperature=self.model.temperature, log_weights=log_weights, log_terms=log_terms,

@@ -52,11 +52,12 @@ def gated(step: IntentStep) -> tf.Tensor:
     """−(s_{h⁺y} + log w_{h⁺}) + log Σ_h,y' n_y' w_h e^{s_hy'}, the second term as its mean over the batch: [B]."""
     scores, weight_logits = vectors_and_weights(step.logits, step.counts.shape[0])
     of_positives, log_weights = tf.gather(scores, step.positives, axis=2, batch_dims=1), tf.nn.log_softmax(weight_logits)
-    rest = losses.rest_of_own(of_positives, log_weights, tf.gather(step.entry_weights, step.compared_with))
+    of_positives = losses.gated_scores(of_positives, log_weights)
+    rest = losses.rest_of_own(of_positives, tf.gather(step.entry_weights, step.compared_with))
     mean, _ = losses.mean_log_denominator(
         scores, step.compared_with, tf.fill([BATCH], 1 / BATCH), tf.eye(scores.shape[2]), step.counts, temperature=1.0,
         log_weights=log_weights, log_terms=rest, chunk=BATCH)
-    return mean - losses.gated_score(of_positives, weight_logits, step.compared_with)
+    return mean - losses.gated_score(of_positives, step.compared_with)
 
 
 def vectors_and_weights(rows, intents):
