@@ -22,18 +22,20 @@ class Catalogue:
       counts: int64 [V], training clicks.
       original_ids: [V], int64 or str objects by `schema.id_type`.
       titles: [V] str objects, "" where an item has none; None if no item has one.
+      last_click: int64 [V], seconds, of any part of the log or of one before; −1: unknown.
     """
     item_rows: np.ndarray
     counts: np.ndarray
     original_ids: np.ndarray
     titles: Optional[np.ndarray]
+    last_click: np.ndarray
 
 
 def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalogue:
     """Reads the catalogue; `DataError` names a shard that is damaged, incomplete or not in id order 1..V."""
     spec = dict(item_id=shards.scalar(tf.int64), count=shards.scalar(tf.int64), original_id=shards.scalar(tf.string),
-                title=shards.scalar(tf.string, b""), **{feature.key: shards.integers() for feature in schema.features})
-    rows, counts, original_ids, titles = [], [], [], []
+                title=shards.scalar(tf.string, b""), last_click=shards.scalar(tf.int64, -1), **{feature.key: shards.integers() for feature in schema.features})
+    rows, counts, original_ids, titles, last_clicks = [], [], [], [], []
     for shard, batch in shards.parsed_batches(data_dir, manifest.shards.get("catalogue", ()), spec):
         ids = batch["item_id"].numpy()
         first = sum(map(len, counts)) + 1
@@ -44,11 +46,12 @@ def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalog
         counts.append(batch["count"].numpy())
         original_ids += [value.decode() for value in batch["original_id"].numpy()]
         titles += [value.decode() for value in batch["title"].numpy()]
+        last_clicks.append(batch["last_click"].numpy())
     if len(titles) != schema.num_items:
         raise DataError(f"{data_dir}: the catalogue has {len(titles)} items, schema.json says {schema.num_items}")
     return Catalogue(np.concatenate(rows), np.concatenate(counts),
                      np.array(original_ids, np.int64 if schema.id_type == "int" else object),
-                     np.array(titles, object) if any(titles) else None)
+                     np.array(titles, object) if any(titles) else None, np.concatenate(last_clicks))
 
 
 def read_log_items(data_dir: str, schema: Schema) -> int:

@@ -25,8 +25,8 @@ A sequence Example (train, valid, test) has int64 features::
     f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`;
                           0 for hash buckets and unknown targets, so that equal ids have equal features
 
-A catalogue Example has item_id [1], count [1] (training clicks), original_id (bytes), optional title (bytes) and the
-item's f:<feature> values ([1] or [width]).
+A catalogue Example has item_id [1], count [1] (training clicks), original_id (bytes), optional title (bytes), optional
+last_click [1] (seconds, of any part) and the item's f:<feature> values ([1] or [width]).
 """
 import dataclasses
 import hashlib

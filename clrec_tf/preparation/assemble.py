@@ -10,6 +10,7 @@ from clrec_tf.preparation.data_set import data_set_of
 from clrec_tf.preparation.data_set import Dataset
 from clrec_tf.preparation.data_set import SplitLog
 from clrec_tf.preparation import dwell
+from clrec_tf.preparation import earlier_vocabulary
 from clrec_tf.preparation import events
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
@@ -49,8 +50,34 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     part = split(kept, settings, identity["seed"], report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
-    joined = _joined(items, log, item_tables, settings)
-    return data_set_of(SplitLog(kept, part, users, *joined), settings, identity, report)
+    joined = lambda items: _joined(items, log, item_tables, settings)
+    continued = _continued(items, kept, joined, settings, report) if settings.vocabulary_from else joined(items)
+    return data_set_of(SplitLog(kept, part, users, *continued), settings, identity, report)
+
+
+def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareConfig, report: dict) -> tuple:
+    """The items of the log and of --vocabulary_from, as `SplitLog` has them: items, features, earlier, numbered.
+
+    Args:
+      items: of the log.
+      clicks: kept.
+      joined: items -> items with their features, and name -> several values.
+      settings: of the command.
+      report: gets how many items are known, new, absent and retired.
+    """
+    earlier = earlier_vocabulary.read(settings.vocabulary_from, settings)
+    newest = int(clicks.timestamp.max()) if clicks.timestamp is not None else None
+    earlier_vocabulary.check_fits(earlier, items["item"], newest, settings)
+    absent = earlier.absent(items["item"])
+    retired = earlier_vocabulary.retired(earlier, absent, newest, settings)
+    own = len(items)
+    items, features = joined(earlier_vocabulary.with_kept(items, earlier, absent & ~retired))
+    items = earlier_vocabulary.with_features(items, earlier, features, own)
+    numbered = earlier_vocabulary.numbered(earlier, items["item"], retired)
+    report["vocabulary_from"] = dict(
+        known=len(absent), clicked=int((~absent).sum()), absent=int((absent & ~retired).sum()),
+        retired=int(retired.sum()))
+    return items, features, earlier, numbered
 
 
 def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:

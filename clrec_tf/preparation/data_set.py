@@ -11,6 +11,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import dense_features
+from clrec_tf.preparation.earlier_vocabulary import EarlierVocabulary
 from clrec_tf.preparation import foresight
 from clrec_tf.preparation.impressions import exposures_of_log
 from clrec_tf.preparation import splits
@@ -35,12 +36,16 @@ class SplitLog:
       users: original ids of users, by number.
       items: by number: item (the original id), optional title, f:<feature>.
       features: name -> whether it has several values.
+      earlier: the vocabulary that is continued, or None.
+      numbered: [V'] index of the item that has each of its numbers, −1: the number is free; None without.
     """
     clicks: Clicks
     part: np.ndarray
     users: pl.Series
     items: pl.DataFrame
     features: dict[str, bool]
+    earlier: Optional[EarlierVocabulary] = None
+    numbered: Optional[np.ndarray] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,11 +57,13 @@ class NamedItems:
       titles: [V] strings or None each; None without titles.
       counts: [V] training clicks.
       items: [V] index into the log's items.
+      last_click: [V] int64 seconds, −1: unknown; None without time stamps.
     """
     original_ids: list[str]
     titles: Optional[list[Optional[str]]]
     counts: np.ndarray
     items: np.ndarray
+    last_click: Optional[np.ndarray] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +105,16 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     mask = splits.training_mask(log.clicks, log.part, settings.min_train_length)
     vocabulary = _vocabulary(log, mask, settings)
     encoded = [vocabulary_lib.encode_feature(name, log.items[f"f:{name}"], vocabulary, settings.max_values,
-                                             settings.feature_oov_buckets) for name in log.features]
+                                             settings.feature_oov_buckets, *_known_values(log.earlier, name))
+               for name in log.features]
     features = tuple(feature for feature, _, _ in encoded)
     feature_rows = tuple(rows for _, rows, _ in encoded)
     sequences = _sequences(log, mask, vocabulary)
-    catalogue = _catalogue(log.items, vocabulary)
-    content = _content(settings.dense_features, catalogue.original_ids, report)
+    catalogue = _catalogue(log, vocabulary)
+    content = _content(settings.dense_features, catalogue.original_ids, log.earlier, report)
     schema = _schema(log, vocabulary, features, content, settings, identity, report["users"])
+    if log.earlier is not None:
+        report["vocabulary_from"] |= _growth(log, vocabulary, {f.name: values for f, _, values in encoded})
     report.update(vocabulary=schema.num_items, id_type=schema.id_type,
                   dropped_short_training=_dropped(log, mask), **_parts_report(log, sequences, vocabulary),
                   features=_features_report(features, feature_rows, vocabulary))
@@ -118,7 +128,8 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
 def _vocabulary(log: SplitLog, mask: np.ndarray, settings: PrepareConfig) -> Vocabulary:
     """Ids of the items of the training clicks that mask [N] selects; `DataError` where there is none."""
     least = 0 if settings.vocabulary == "all" else settings.min_item_count
-    vocabulary = vocabulary_lib.build(log.items["item"], log.clicks.item[mask], least, settings.oov_buckets)
+    vocabulary = vocabulary_lib.build(log.items["item"], log.clicks.item[mask], least, settings.oov_buckets,
+                                      log.numbered)
     if not vocabulary.counts.any():
         raise DataError(f"no item has {settings.min_item_count} training clicks in sequences of at least "
                         f"{settings.min_train_length}: lower --min_train_length or --min_item_count")
@@ -133,10 +144,25 @@ def _sequences(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary) -> dict[
     return dict(train=splits.training_sequences(log.clicks, mask, item_id), **evaluated)
 
 
-def _catalogue(items: pl.DataFrame, vocabulary: Vocabulary) -> NamedItems:
+def _known_values(earlier: Optional[EarlierVocabulary], feature: str) -> tuple[list[str], int]:
+    """Values of a feature that have numbers already, and how many an item may have."""
+    if earlier is None or not earlier.width(feature):
+        return [], 1
+    return earlier.feature_values[feature], earlier.width(feature)
+
+
+def _catalogue(log: SplitLog, vocabulary: Vocabulary) -> NamedItems:
+    items, last_click = log.items, None
+    if log.clicks.timestamp is not None:
+        last_click = np.full(len(items), -1, np.int64)
+        np.maximum.at(last_click, log.clicks.item, log.clicks.timestamp)
+        if log.earlier is not None:
+            known = log.numbered >= 0
+            np.maximum.at(last_click, log.numbered[known], log.earlier.last_click[known])
+        last_click = last_click[vocabulary.items]
     titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
     original_ids = items["item"].gather(vocabulary.items).to_list()
-    return NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items)
+    return NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items, last_click)
 
 
 def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...], content: Optional[np.ndarray],
@@ -151,8 +177,9 @@ def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...]
         has_dwell=log.clicks.dwell is not None)
 
 
-def _content(path: str, original_ids: list[str], report: dict) -> Optional[np.ndarray]:
-    """Dense vectors [V + 1, width] by id; zero where an item has none."""
+def _content(path: str, original_ids: list[str], earlier: Optional[EarlierVocabulary], report: dict
+             ) -> Optional[np.ndarray]:
+    """Dense vectors [V + 1, width] by id: the file's, else the earlier ones; zero where an item has none."""
     if not path:
         return None
     ids, vectors = dense_features.read_dense(path)
@@ -163,7 +190,11 @@ def _content(path: str, original_ids: list[str], report: dict) -> Optional[np.nd
     if not known.any():
         raise DataError(f"--dense_features={path} has none of the {len(known)} items: do its ids match the log's?")
     content = np.zeros((len(known) + 1, vectors.shape[1]), np.float32)
-    content[1:][known] = vectors[rows.drop_nulls().to_numpy()]
+    if earlier is not None and earlier.content is not None:
+        content[1:], had = earlier.content_of(original_ids, vectors.shape[1], path)
+        known |= had
+    in_file = rows.is_not_null().to_numpy()
+    content[1:][in_file] = vectors[rows.drop_nulls().to_numpy()]
     report["dense"] = dict(width=vectors.shape[1], items_without=int((~known).sum()))
     if not known.all():
         logging.warning("--dense_features=%s lacks %d of %d items: theirs are zero", path, (~known).sum(), len(known))
@@ -179,6 +210,15 @@ def _exposures(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary, settings
         raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
                         "--timestamp_column")
     return exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, log.clicks.where(mask), report)
+
+
+def _growth(log: SplitLog, vocabulary: Vocabulary, values: dict[str, list[str]]) -> dict:
+    """How the earlier vocabulary grew: new items and feature values, and numbers that changed for want of new items."""
+    known = np.flatnonzero(log.numbered >= 0)
+    moved = int((vocabulary.item_id[log.numbered[known]] != known + 1).sum())
+    new = {name: len(now) - len(_known_values(log.earlier, name)[0]) for name, now in values.items()}
+    return dict(new=len(vocabulary.items) - len(known), **(dict(moved=moved) if moved else {}),
+                **(dict(new_values=new) if new else {}))
 
 
 def _dropped(log: SplitLog, mask: np.ndarray) -> dict:

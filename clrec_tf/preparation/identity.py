@@ -9,11 +9,12 @@ from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import file_sets
 
 # Not part of a data set's identity: files count by content, and these two do not change what is written.
+_FOLDERS = ("vocabulary_from",)  # of prepare, by their manifest
 _FILES = ("input", "item_features", "dense_features", "impressions")
 _WITHOUT_EFFECT = ("dry_run", "max_bad_rows")
 # Settings younger than the first data folders: without effect they are left out, so that those keep their identity.
 _LATER = ("dwell_column", "split_quantile", "valid_share", "columns", "encoding", "quote", "null_values", "id_type",
-          "item_features_id", "order_column", "timestamp_format", "max_time", "vocabulary")
+          "item_features_id", "order_column", "timestamp_format", "max_time", "vocabulary", "retire_after")
 
 
 def check_files(settings: PrepareConfig) -> None:
@@ -21,6 +22,10 @@ def check_files(settings: PrepareConfig) -> None:
     for name in _FILES[1:]:
         if getattr(settings, name) and not file_sets.exists(getattr(settings, name)):
             raise UserError(f"--{name}={getattr(settings, name)} is no file: correct the path, or leave --{name} out")
+    for name in _FOLDERS:
+        folder = getattr(settings, name)
+        if folder and not os.path.exists(os.path.join(folder, schema_lib.MANIFEST_FILE)):
+            raise UserError(f"--{name}={folder} holds no complete data set: give the --data_dir of an earlier prepare")
 
 
 def identity_of(settings: PrepareConfig, seed: int, log_files: dict[str, str]) -> dict:
@@ -35,11 +40,13 @@ def identity_of(settings: PrepareConfig, seed: int, log_files: dict[str, str]) -
       Name -> value, as JSON gives it back.
     """
     identity = {name: value for name, value in dataclasses.asdict(settings).items()
-                if name not in _FILES + _WITHOUT_EFFECT
+                if name not in _FILES + _FOLDERS + _WITHOUT_EFFECT
                 and not (name in _LATER and value == getattr(PrepareConfig, name))}
     if identity["timestamp_unit"] == "auto":  # as it was called when seconds were the default
         identity["timestamp_unit"] = "s"
     files = log_files | {name: getattr(settings, name) for name in _FILES[1:]}
+    files |= {name: os.path.join(getattr(settings, name), schema_lib.MANIFEST_FILE) for name in _FOLDERS
+              if getattr(settings, name)}
     identity.update(seed=seed, sha256={name: file_sets.digest(path) for name, path in files.items() if path})
     return json.loads(json.dumps(identity))  # as it will be read back: lists for tuples
 

@@ -1,6 +1,7 @@
 """Ids of items and feature values, from the clicks of the training part alone. Pure functions."""
 import dataclasses
 import zlib
+from typing import Sequence
 
 import numpy as np
 import polars as pl
@@ -28,7 +29,8 @@ def bucket(text: str, buckets: int) -> int:
     return zlib.crc32(text.encode()) % buckets
 
 
-def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, oov_buckets: int) -> Vocabulary:
+def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, oov_buckets: int,
+          numbered: np.ndarray | None = None) -> Vocabulary:
     """Numbers the items by falling training count, ties by original id (numbers by value, strings by code point).
 
     Args:
@@ -36,20 +38,45 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
       training_items: [training clicks] index into them.
       min_count: items with fewer training clicks stay outside; 0: none does.
       oov_buckets: hash buckets for items outside; 0: their id is 0.
+      numbered: see `continued`: items that have a number already; None: none has.
     """
+    numbered = np.zeros(0, np.int64) if numbered is None else numbered
     counts = np.bincount(training_items, minlength=len(original_ids))
     frame = pl.DataFrame({"id": original_ids, "count": counts}).with_row_index("item").filter(
-        pl.col("count") >= min_count)
+        (pl.col("count") >= min_count) & ~pl.col("item").is_in(numbered.tolist()))
     # Numbers of equal length sort like strings, so the length decides first.
     numeric = pl.when(pl.col("id").str.contains(r"^[0-9]{1,18}$")).then(pl.col("id").cast(pl.Int64, strict=False))
     frame = frame.sort(-pl.col("count").cast(pl.Int64), numeric, "id", nulls_last=True)
-    items = frame["item"].to_numpy()
+    items = continued(numbered, frame["item"].to_numpy())
     item_id = np.zeros(len(original_ids), np.int32)
     item_id[items] = np.arange(1, len(items) + 1)
     if oov_buckets:
         for item in np.flatnonzero(item_id == 0):
             item_id[item] = len(items) + 1 + bucket(original_ids[int(item)], oov_buckets)
-    return Vocabulary(item_id, items, frame["count"].to_numpy())
+    return Vocabulary(item_id, items, counts[items])
+
+
+def continued(numbered: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Numbers for new items, such that those of others stay.
+
+    Free numbers are given to new items first, then new numbers. If numbers are free even then, items of the highest
+    numbers move there, so that there is no gap.
+
+    Args:
+      numbered: [V'] the item that has each number from 1, −1: the number is free.
+      new: [n] further items.
+
+    Returns:
+      [V] the items by number from 1.
+    """
+    free = np.flatnonzero(numbered < 0)
+    given = min(len(free), len(new))
+    items = np.append(numbered, new[given:]).astype(np.int64)
+    items[free[:given]] = new[:given]
+    size = int((items >= 0).sum())
+    gaps = np.flatnonzero(items[:size] < 0)
+    items[gaps] = items[size:][items[size:] >= 0]
+    return items[:size]
 
 
 def integers(original_ids: pl.Series) -> pl.Series:
@@ -62,8 +89,8 @@ def id_type(original_ids: pl.Series) -> str:
     return "int" if integers(original_ids).all() else "string"
 
 
-def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int,
-                   oov_buckets: int) -> tuple[Feature, np.ndarray, list[str]]:
+def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int, oov_buckets: int,
+                   known_values: Sequence[str] = (), known_width: int = 1) -> tuple[Feature, np.ndarray, list[str]]:
     """Numbers a feature's values by the training clicks of the items that have them, ties by value.
 
     Args:
@@ -72,6 +99,8 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
       vocabulary: its items and their counts decide the values and, of lists, the width.
       max_values: values kept of a list, its first ones.
       oov_buckets: hash buckets for other values; 0: they are missing.
+      known_values: those that have the numbers 1, 2, … already.
+      known_width: values per item that there are at least.
 
     Returns:
       The feature, its rows [items of the log, width] int32 for any item of the log, and its known values by number
@@ -80,11 +109,13 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
     several = isinstance(values.dtype, pl.List)
     lists = values.list.head(max_values) if several else values.replace("", None).reshape((-1, 1)).arr.to_list()
     known = lists.gather(vocabulary.items)
-    width = min(max(known.list.len().max() or 1, 1), max_values) if several else 1
+    width = max(min(max(known.list.len().max() or 1, 1), max_values), known_width) if several else 1
     clicks = pl.DataFrame({"value": known, "clicks": vocabulary.counts}).explode("value").drop_nulls()
+    clicks = clicks.filter(~pl.col("value").is_in(list(known_values)))
     order = clicks.group_by("value").agg(pl.col("clicks").sum()).sort(
         "clicks", "value", descending=[True, False])["value"]
-    ids = {value: number for number, value in enumerate(order.to_list(), 1)}
+    order = [*known_values, *order.to_list()]
+    ids = {value: number for number, value in enumerate(order, 1)}
     flat = pl.DataFrame({"value": lists}).with_row_index("item").explode("value")
     flat = flat.with_columns(slot=pl.int_range(pl.len()).over("item")).drop_nulls("value")
     flat = flat.filter(pl.col("slot") < width)
@@ -95,4 +126,4 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
     codes = flat["value"].replace_strict(list(ids), list(ids.values()), return_dtype=pl.Int32) if len(ids) else []
     rows = np.zeros((len(lists), width), np.int32)
     rows[flat["item"].to_numpy(), flat["slot"].to_numpy()] = np.asarray(codes)
-    return Feature(name, 1 + len(order) + oov_buckets, width, len(order)), rows, order.to_list()
+    return Feature(name, 1 + len(order) + oov_buckets, width, len(order)), rows, order

@@ -119,6 +119,12 @@ class PrepareConfig(Section):
         "Items that have an id: train: those of the training part. all: those of the other parts too, which nothing "
         "is learned of, as papers count that number items before they split (needs --min_item_count=1).",
         choices=("train", "all"))
+    vocabulary_from: str = setting("",
+        "Data folder of an earlier prepare, whose numbers of items and feature values are kept: new ones come after "
+        "them, and items without a click today keep theirs.", path=True)
+    retire_after: int = setting(0,
+        "With --vocabulary_from: days without a click after which an item leaves the vocabulary, and its number is "
+        "given to a new one (0: never).", lower=0)
     oov_buckets: int = setting(0, "Hash buckets for items outside the vocabulary (0: they are left out of histories).",
                                lower=0)
     feature_oov_buckets: int = setting(1, "Hash buckets for feature values outside a feature's vocabulary.", lower=0)
@@ -136,3 +142,6 @@ class PrepareConfig(Section):
         if self.vocabulary == "all" and self.min_item_count > 1:
             raise UserError(f"--vocabulary=all with --min_item_count={self.min_item_count}: all items have an id, "
                             "however rare; leave one of them out")
+        if self.retire_after and not self.vocabulary_from:
+            raise UserError(f"--retire_after={self.retire_after} frees numbers of an earlier vocabulary, and there is "
+                            "none: give --vocabulary_from, or leave --retire_after out")

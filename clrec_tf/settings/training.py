@@ -24,6 +24,10 @@ class TrainConfig(Section):
     stages: tuple[str, ...] = setting(("train",),
         "What one call does, in this order, of: generate, prepare, train, evaluate, export, show. generate, prepare "
         "and train leave alone what is complete.")
+    init_from: str = setting("",
+        "Folder of a finished run (its --workdir) that this one starts from, on data prepared with --vocabulary_from: "
+        "known rows and their optimizer slots by item and feature value, dense weights, queues. New items start with "
+        "the mean of items of the same features.", path=True)
     batch_size: int = setting(256,
         "Examples B per step. --target_mode=all: whole windows of about B targets together, at least --max_history.",
         lower=1)

@@ -84,7 +84,12 @@ class LocalState(tf.train.experimental.PythonState):
     """
 
     def __init__(self, owner, runtime):
-        self._variables, self._runtime, self._seen = owner.local_variables, runtime, {}
+        self.owner, self._variables, self._runtime, self._seen = owner, owner.local_variables, runtime, {}
+
+    @property
+    def shapes(self) -> dict:
+        """Name of each variable -> its shape, a tuple."""
+        return {name: tuple(variable.shape) for name, variable in self._variables.items()}
 
     def serialize(self):
         """An .npz archive of field/worker -> array; no pickle."""
@@ -116,11 +121,15 @@ class Checkpoints:
       keep: latest checkpoints kept.
       model, optimizer, progress, runtime: what is saved.
       local_states: name -> object with `local_variables`, such as the queue.
+
+    Attributes:
+      local_states: name -> `LocalState` of each.
     """
 
     def __init__(self, workdir, keep, model, optimizer, local_states, progress, runtime):
         state = dict(model=model, optimizer=optimizer, progress=ProgressState(progress))
-        state |= {name: LocalState(owner, runtime) for name, owner in local_states.items()}
+        self.local_states = {name: LocalState(owner, runtime) for name, owner in local_states.items()}
+        state |= self.local_states
         self._progress, self._options = progress, runtime.save_options
         for folder in (LATEST_FOLDER,) if runtime.evaluator else (LATEST_FOLDER, BEST_FOLDER):  # the other is its own
             checkpoint_list.tidy(os.path.join(workdir, folder))

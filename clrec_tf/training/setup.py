@@ -29,6 +29,7 @@ from clrec_tf.training.step import make_train_call
 from clrec_tf.training.step import TrainCall
 from clrec_tf.training.validation import validation_steps
 from clrec_tf.training.validation import Validator
+from clrec_tf.training.warm_start import WarmStart
 
 
 FEW_WINDOWS = 4  # of a step, below which a warning is due
@@ -100,7 +101,8 @@ def set_up(config: Config, runtime) -> Run:
     if resumed:
         _restore(checkpoints, progress, settings.validation_metric, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
-    if objective.prefills and not progress.step:
+    taken = _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime) if not progress.step else False
+    if objective.prefills and not progress.step and not taken:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
 
@@ -125,6 +127,15 @@ def _restore(checkpoints: Checkpoints, progress: Progress, metric: str, runtime)
     if restored:
         logging.info("going on from %s", restored)
         progress.use_metric(metric)
+
+
+def _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime) -> bool:
+    """Begins with what --init_from has learned; returns whether queues were taken over."""
+    if not config.train.init_from:
+        return False
+    start = WarmStart(config, schema, manifest)
+    with runtime.unharmed("taking over --init_from"):
+        return start.fill(model, optimizer, checkpoints.local_states, runtime)
 
 
 def _prefill(objective, batches, runtime) -> None:

@@ -1,0 +1,180 @@
+"""--init_from: rows, slots and queues of a run on grown data, by what they stand for."""
+import numpy as np
+import pytest
+
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import UserError
+from clrec_tf.training import warm_start
+from clrec_tf.training.runtime import LocalRuntime
+from clrec_tf.training.setup import set_up
+from tests import small_run
+from tests.prepared_data import prepare_text
+
+DAY = 86_400
+PREPARED = dict(shard_records=16, feature_columns=("category",), multi_feature_columns=("tags",), oov_buckets=2)
+
+
+def day_log(day: int, items: range, users: int = 40) -> str:
+    """Clicks of one day; an item's features depend on the item, its category is new for items from 40 on."""
+    rng, lines = np.random.default_rng(day), ["user_id,item_id,timestamp,category,tags"]
+    for user in range(users):
+        for click in range(8):
+            item = rng.choice(items)
+            kind = f"c{item % 3}" if item < 40 else "c-new"
+            lines.append(f"{user},{item},{1_600_000_000 + DAY * day + 60 * click},{kind},t{item % 2}|t{item % 5}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module", name="days")
+def fixture_days(tmp_path_factory):
+    """Two data folders, of which the second continues the first."""
+    folder = tmp_path_factory.mktemp("days")
+    first = prepare_text(folder, day_log(0, range(1, 31)), name="first", **PREPARED)
+    return first, prepare_text(folder, day_log(1, range(15, 46)), name="second", vocabulary_from=first, **PREPARED)
+
+
+MODELS = {
+    "raw": dict(queue="raw", use_features=True), "cached": dict(queue="cached"),
+    "multi": dict(small_run.SMALL_MULTI, queue="raw", category_feature="category"),
+    "multi_cached": dict(small_run.SMALL_MULTI, queue="cached", category_feature="category"),
+}
+
+
+@pytest.fixture(scope="module", name="trained", params=list(MODELS))
+def fixture_trained(request, days, tmp_path_factory):
+    """Settings of a run on the first day, and those of its model."""
+    settings = small_run.config(days[0], tmp_path_factory.mktemp(request.param) / "run", 0, MODELS[request.param])
+    assert small_run.run(settings) == 0
+    return settings, MODELS[request.param]
+
+
+def tables(data_dir):
+    """(original ids, item rows, feature values) of a data folder."""
+    schema = schema_lib.load_schema(data_dir)
+    catalogue = read_catalogue(data_dir, schema, schema_lib.load_manifest(data_dir))
+    return list(catalogue.original_ids), catalogue.item_rows, read_feature_values(data_dir)
+
+
+def slots_of(run, variable) -> list[np.ndarray]:
+    """Values of an optimizer's slots of a variable."""
+    number = [id(each) for each in run.model.trainable_variables].index(id(variable))
+    return [slot.numpy() for slot in run.optimizer.variables[1 + 2 * number:3 + 2 * number]]
+
+
+def test_rows_slots_and_queues_are_taken_by_name(days, trained, tmp_path):
+    trained, model = trained
+    before = set_up(trained, LocalRuntime())
+    fresh = set_up(small_run.config(days[1], tmp_path / "fresh", 7, model), LocalRuntime())
+    after = set_up(small_run.config(days[1], tmp_path / "run", 7, model, init_from=trained.paths.workdir),
+                   LocalRuntime())
+    (old_ids, _, old_values), (ids, rows, values) = map(tables, days)
+    assert ids[:len(old_ids)] == old_ids and len(ids) > len(old_ids)
+    assert after.progress.step == 0 and int(after.optimizer.iterations) == 0
+
+    known = {item: row for row, item in enumerate(old_ids, 1)}
+    read = lambda run: run.model.item_encoder.ids.table.numpy()
+    features = {item: tuple(row[1:]) for item, row in zip(ids, rows)}
+    for row, item in enumerate(ids, 1):
+        alike = [known[other] for other in known if features[other] == features[item]]
+        expected = (read(before)[known[item]] if item in known else read(before)[alike].mean(axis=0) if alike
+                    else read(fresh)[row])
+        np.testing.assert_allclose(read(after)[row], expected, rtol=1e-6, err_msg=str(item))
+    assert sum(item not in known for item in ids) >= 10 and any(f[0] == 4 for f in features.values())
+    np.testing.assert_array_equal(read(after)[-2:], read(before)[-2:])  # hash buckets
+    for old, new in zip(slots_of(before, before.model.item_encoder.ids.table),
+                        slots_of(after, after.model.item_encoder.ids.table)):
+        np.testing.assert_array_equal(new[:len(old_ids) + 1], old[:len(old_ids) + 1])
+        assert not new[len(old_ids) + 1:-2].any() and old[1:].any()
+        np.testing.assert_array_equal(new[-2:], old[-2:])
+
+    if after.model.reads_features:
+        for number, feature in enumerate(after.model.item_encoder.features):
+            old, new, untrained = (run.model.item_encoder.feature_tables[number].table.numpy()
+                                   for run in (before, after, fresh))
+            names = old_values[feature.name]
+            assert values[feature.name][:len(names)] == names
+            np.testing.assert_array_equal(new[:len(names) + 1], old[:len(names) + 1])
+            np.testing.assert_array_equal(new[len(names) + 1:-1], untrained[len(names) + 1:-1])
+            np.testing.assert_array_equal(new[-1], old[-1])
+        assert values["category"][-1] == "c-new"
+    for old, new in zip(before.model.user_encoder.trainable_variables, after.model.user_encoder.trainable_variables):
+        np.testing.assert_array_equal(new.numpy(), old.numpy())
+        for old_slot, new_slot in zip(slots_of(before, old), slots_of(after, new)):
+            np.testing.assert_array_equal(new_slot, old_slot)
+
+    names = {0: 0} | {number: item for number, item in enumerate(ids, 1)}
+    old_names = {0: 0} | {number: item for number, item in enumerate(old_ids, 1)}
+    for name, state in after.checkpoints.local_states.items():
+        old = before.checkpoints.local_states[name].owner.local_variables
+        for field, variable in state.owner.local_variables.items():
+            found, expected = variable.numpy(), old[field].numpy()
+            if field.endswith("item"):
+                assert [names[row] for row in found[:, 0]] == [old_names[row] for row in expected[:, 0]]
+                filled = found[found[:, 0] > 0]
+                np.testing.assert_array_equal(filled, rows[filled[:, 0] - 1][:, :found.shape[1]])
+                assert len(filled) > 10
+            elif field.endswith("owner"):
+                assert (found == -1).all()
+            else:
+                np.testing.assert_array_equal(found, expected)
+
+
+def test_training_goes_on_where_it_was(days, trained, tmp_path):
+    """The first losses are below those of a model that knows nothing."""
+    trained, model = trained
+    warm = small_run.config(days[1], tmp_path / "warm", 0, model, init_from=trained.paths.workdir)
+    cold = small_run.config(days[1], tmp_path / "cold", 0, model)
+    assert small_run.run(warm) == 0 and small_run.run(cold) == 0
+    first = [np.mean(list(small_run.losses(each.paths.workdir).values())[:3]) for each in (warm, cold)]
+    assert first[0] < first[1]
+    assert not [name for name in (tmp_path / "warm").iterdir() if name.name.startswith(".init_from")]
+    assert small_run.run(warm) == 0  # complete, whatever becomes of the run it started from
+
+
+def test_earlier_rows():
+    np.testing.assert_array_equal(warm_start.earlier_rows(["b", "new", "a"], ["a", "b", "gone"], 2),
+                                  [0, 2, -1, 1, 4, 5])
+
+
+def test_means_of_alike_by_hand():
+    """Items 1 and 3 are alike, 4 (new) too; 5 (new) has features that nobody has, 6 (new) has none."""
+    rows = np.array([[9.0], [1.0], [7.0], [3.0], [0.0], [0.0], [0.0]], np.float32)
+    features = np.array([[0, 0], [1, 2], [1, 0], [1, 2], [1, 2], [4, 4], [0, 0]])
+    means, places = warm_start.means_of_alike(rows, features, np.array([0, 1, 2, 3, -1, -1, -1]))
+    np.testing.assert_array_equal(places, [4])
+    np.testing.assert_array_equal(means, [[2.0]])
+
+
+@pytest.mark.parametrize("settings, said", [
+    (dict(embedding_dim=16), r"has another model: .*--embedding_dim=16 \(there 8\)"),
+    (dict(user_encoder="mean"), r"has another model: .*--user_encoder=mean"),
+    (dict(max_history=7), r"has another model: .*position.*--max_history=7 \(there 6\)"),
+])
+def test_another_model_is_refused(days, trained, tmp_path, settings, said):
+    trained, model = trained
+    if "model" in model:
+        pytest.skip("one model is enough")
+    with pytest.raises(UserError, match=said):
+        set_up(small_run.config(days[1], tmp_path / "run", 0, {**model, **settings}, init_from=trained.paths.workdir),
+               LocalRuntime())
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_data_are_refused(days, tmp_path):
+    first = small_run.config(days[0], tmp_path / "run", 0, dict(use_features=True))
+    assert small_run.run(first) == 0
+    for name, settings, said in (
+            ("fewer", dict(multi_feature_columns=()), "item features category, tags, .* has category"),
+            ("buckets", dict(oov_buckets=3), "hash buckets of items 2, .* has 3")):
+        other = prepare_text(tmp_path, day_log(1, range(15, 46)), name=name, **{**PREPARED, **settings})
+        with pytest.raises(UserError, match=said):
+            set_up(small_run.config(other, tmp_path / f"run_{name}", 0, dict(use_features=True),
+                                    init_from=first.paths.workdir), LocalRuntime())
+    with pytest.raises(UserError, match="is --workdir itself"):
+        set_up(small_run.config(days[1], tmp_path / "run2", 0, dict(use_features=True),
+                                init_from=str(tmp_path / "run2")), LocalRuntime())
+    with pytest.raises(UserError, match="holds no run|no run"):
+        set_up(small_run.config(days[1], tmp_path / "run3", 0, dict(use_features=True),
+                                init_from=str(tmp_path / "nothing")), LocalRuntime())
