@@ -19,6 +19,7 @@ from tests.local_cluster import queue_of
 from tests.local_cluster import SAVING_AGAIN
 from tests.local_cluster import TELLING
 from tests.local_cluster import values
+from tests.prepared_data import prepare_text
 from tests import small_run
 from tests.test_input_pipeline import expected_rows
 
@@ -206,6 +207,23 @@ def test_a_checkpoint_of_two_parameter_servers_serves_three_and_three_workers(da
     counts = [int(queue_of(values(tmp_path / "run"), "count", worker)) for worker in range(3)]
     assert sum(counts) == 2 * len(list(expected_rows(data_dir, "sliding")))
     assert all(counts[worker] >= queue_of(before, "count", worker) for worker in (0, 1))
+
+
+def test_a_run_on_grown_data_begins_alike_on_any_cluster(data_dir, trained, tmp_path):
+    """What a run of two parameter servers has learned, by --init_from in one process and on three servers."""
+    text = small_run.click_log(1, items=small_run.ITEMS + 9).replace("6000", "6001")  # days later
+    grown = prepare_text(tmp_path, text, shard_records=16, feature_columns=("category",), vocabulary_from=data_dir)
+    model = {name: value for name, value in RESTORED.items() if name != "epochs"}
+    run = set_up(small_run.config(grown, tmp_path / "local", model=model, init_from=str(trained)), LocalRuntime())
+    run.checkpoints.save()
+    with LocalCluster(tmp_path / "logs", dict(data_dir=grown), workers=2, servers=3) as cluster:
+        cluster.start_servers()
+        assert cluster.chief(workdir=tmp_path / "cluster", code=SAVING_AGAIN, init_from=trained, **RESTORED) == 0
+    found, before = values(tmp_path / "cluster"), values(trained)
+    table = "model/item_encoder/ids/table/.ATTRIBUTES/VARIABLE_VALUE"
+    assert len(found[table]) == len(before[table]) + 9
+    np.testing.assert_array_equal(found[table][:len(before[table])], before[table])
+    assert_same(values(tmp_path / "local"), found)
 
 
 def test_a_checkpoint_of_two_workers_serves_one(data_dir, one_worker, trained, tmp_path):

@@ -6,7 +6,7 @@ from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.catalogue import read_feature_values
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
-from clrec_tf.training import warm_start
+from clrec_tf.training import grown_rows
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests import small_run
@@ -134,7 +134,7 @@ def test_training_goes_on_where_it_was(days, trained, tmp_path):
 
 
 def test_earlier_rows():
-    np.testing.assert_array_equal(warm_start.earlier_rows(["b", "new", "a"], ["a", "b", "gone"], 2),
+    np.testing.assert_array_equal(grown_rows.earlier_rows(["b", "new", "a"], ["a", "b", "gone"], 2),
                                   [0, 2, -1, 1, 4, 5])
 
 
@@ -142,7 +142,7 @@ def test_means_of_alike_by_hand():
     """Items 1 and 3 are alike, 4 (new) too; 5 (new) has features that nobody has, 6 (new) has none."""
     rows = np.array([[9.0], [1.0], [7.0], [3.0], [0.0], [0.0], [0.0]], np.float32)
     features = np.array([[0, 0], [1, 2], [1, 0], [1, 2], [1, 2], [4, 4], [0, 0]])
-    means, places = warm_start.means_of_alike(rows, features, np.array([0, 1, 2, 3, -1, -1, -1]))
+    means, places = grown_rows.means_of_alike(rows, features, np.array([0, 1, 2, 3, -1, -1, -1]))
     np.testing.assert_array_equal(places, [4])
     np.testing.assert_array_equal(means, [[2.0]])
 
@@ -178,3 +178,17 @@ def test_other_data_are_refused(days, tmp_path):
     with pytest.raises(UserError, match="holds no run|no run"):
         set_up(small_run.config(days[1], tmp_path / "run3", 0, dict(use_features=True),
                                 init_from=str(tmp_path / "nothing")), LocalRuntime())
+
+
+def test_moved_queue_by_hand():
+    """Items 1 and 2 are 3 and 1 now; the bucket 3 is 4. An entry of an item that is no more, or another shape: none."""
+    rows = np.array([[0, 0], [1, 7], [2, 8], [3, 9], [4, 0]])
+    earlier = np.array([0, 2, -1, 1, 3])
+    fields = {"item/0": np.array([[1, 5], [2, 5], [3, 0], [0, 0]]), "owner/0": np.arange(4), "count/0": np.array(3)}
+    shapes = dict(item=(4, 2), owner=(4,), count=())
+    moved = grown_rows.moved_queue(fields, shapes, rows, earlier)
+    np.testing.assert_array_equal(moved["item/0"], [[3, 9], [1, 7], [4, 0], [0, 0]])
+    np.testing.assert_array_equal(moved["owner/0"], [-1] * 4)
+    assert moved["count/0"] == 3
+    assert grown_rows.moved_queue(fields, {**shapes, "owner": (5,)}, rows, earlier) is None
+    assert grown_rows.moved_queue(fields, shapes, rows, np.array([0, 2, -1, -1, 3])) is None

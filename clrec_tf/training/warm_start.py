@@ -3,22 +3,17 @@
 The run's latest checkpoint is written anew with tables of the new sizes and restored like any other, so that neither
 of the two needs to know how many parameter servers the other has.
 """
-import dataclasses
 import io
 import json
 import os
 import shutil
 import tempfile
-from typing import Optional
 
 from absl import logging
 import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.data.catalogue import Catalogue
-from clrec_tf.data.catalogue import read_catalogue
-from clrec_tf.data.catalogue import read_feature_values
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
@@ -26,80 +21,16 @@ from clrec_tf.errors import UserError
 from clrec_tf.system import atomic
 from clrec_tf.system.pattern_names import readable_name
 from clrec_tf.training import checkpoints as checkpoints_lib
+from clrec_tf.training.grown_rows import earlier_rows
+from clrec_tf.training.grown_rows import means_of_alike
+from clrec_tf.training.grown_rows import moved_queue
+from clrec_tf.training.grown_rows import Vocabularies
 from clrec_tf.training import run_config
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _IDS = "model/item_encoder/ids/table"
 _CONTENT = "model/item_encoder/content"
-NOBODY = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class Vocabularies:
-    """A data set's items and feature values.
-
-    Attributes:
-      data_dir: its folder.
-      schema: of it.
-      catalogue: its items.
-      values: feature name -> values by number from 1.
-    """
-    data_dir: str
-    schema: Schema
-    catalogue: Catalogue
-    values: dict[str, list[str]]
-
-    @classmethod
-    def read(cls, data_dir: str, schema: Schema, manifest: schema_lib.Manifest) -> "Vocabularies":
-        """Of a data folder."""
-        return cls(data_dir, schema, read_catalogue(data_dir, schema, manifest), read_feature_values(data_dir))
-
-    def item_buckets(self) -> int:
-        """Hash buckets of items."""
-        return self.schema.item_rows - 1 - self.schema.num_items
-
-
-def earlier_rows(now: list, before: list, buckets: int) -> np.ndarray:
-    """Which row of an earlier table each row of a new one continues, −1: none.
-
-    Rows of both: one for what is missing, one for each name in order, then hash buckets.
-
-    Args:
-      now, before: names, such as original ids.
-      buckets: of both.
-
-    Returns:
-      [1 + len(now) + buckets] int64.
-    """
-    places = {name: number for number, name in enumerate(before, 1)}
-    names = [places.get(name, -1) for name in now]
-    return np.array([0, *names, *range(len(before) + 1, len(before) + 1 + buckets)], np.int64)
-
-
-def means_of_alike(rows: np.ndarray, features: np.ndarray, earlier: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What new items begin with: the mean over known items of exactly the same features.
-
-    Args:
-      rows: [R,d] a table, of which the known rows count.
-      features: [R,F] features of each row's item, 0 = missing.
-      earlier: [R], see `earlier_rows`.
-
-    Returns:
-      (means [n,d], their rows [n]): of new items that have features, and known items of the same.
-    """
-    if not features.shape[1]:
-        return rows[:0], np.zeros(0, np.int64)
-    _, kind = np.unique(features, axis=0, return_inverse=True)
-    has = features.any(axis=1)
-    known = has & (earlier >= 0)
-    sizes = np.bincount(kind[known], minlength=kind.max() + 1)
-    new = np.flatnonzero(has & (earlier < 0) & (sizes[kind] > 0))
-    order = np.flatnonzero(known)[np.argsort(kind[known], kind="stable")]
-    ends = np.cumsum(sizes)
-    sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows[order], axis=0, dtype=np.float64)])
-    totals = sums[ends[kind[new]]] - sums[(ends - sizes)[kind[new]]]
-    return (totals / sizes[kind[new]][:, None]).astype(rows.dtype), new
 
 
 class WarmStart:
@@ -118,13 +49,13 @@ class WarmStart:
         self._flag = f"--init_from={self._workdir}"
         if os.path.realpath(self._workdir) == os.path.realpath(config.paths.workdir):
             raise UserError(f"{self._flag} is --workdir itself: to go on with that run leave --init_from out")
+        self._reads_features = config.model.model != "clrec" or config.tower.use_features
         self._saved = run_config.load(self._workdir)
         self.prefix = checkpoints_lib.find_checkpoint(self._workdir, "latest", "init_from")
         self._before, self._now = self._read_before(), Vocabularies.read(config.paths.data_dir, schema, manifest)
         self._check_schemas()
-        now, before = self._now, self._before
-        self._item_rows = earlier_rows(list(now.catalogue.original_ids), list(before.catalogue.original_ids),
-                                       now.item_buckets())
+        names = [list(vocabularies.catalogue.original_ids) for vocabularies in (self._now, self._before)]
+        self._item_rows = earlier_rows(*names, self._now.item_buckets())
 
     def _read_before(self) -> Vocabularies:
         data_dir = self._saved.get("paths", {}).get("data_dir", "")
@@ -140,16 +71,17 @@ class WarmStart:
         now, before = self._now.schema, self._before.schema
         names = [[feature.name for feature in schema.features] for schema in (before, now)]
         buckets = [[f.rows - f.vocabulary_size for f in schema.features] for schema in (before, now)]
-        facts = (("item ids of type", before.id_type, now.id_type), ("item features", *map(", ".join, names)),
-                 ("dense vectors of the width", before.content_width, now.content_width),
-                 ("hash buckets of items", self._before.item_buckets(), self._now.item_buckets()),
-                 ("rows beside the values of features", *buckets))
+        # What a model without features does not read may differ.
+        facts = [("hash buckets of items", self._before.item_buckets(), self._now.item_buckets()),
+                 ("item ids of type", before.id_type, now.id_type)]
+        facts += [("item features", *map(", ".join, names)), ("rows beside the values of features", *buckets),
+                  ("dense vectors of the width", before.content_width, now.content_width)] * self._reads_features
         for what, old, new in facts:
             if old != new:
                 raise UserError(f"{self._flag} was trained on data with {what} {old or 'none'}, --data_dir="
                                 f"{self._config.paths.data_dir} has {new or 'none'}: prepare it alike, with "
                                 "--vocabulary_from, or leave --init_from out")
-        if any(feature.name not in values for values in (self._before.values, self._now.values)
+        if self._reads_features and any(feature.name not in values for values in (self._before.values, self._now.values)
                for feature in now.features):
             raise DataError(f"{self._flag}: {self._before.data_dir} has no {schema_lib.FEATURE_VALUES_FILE}, which "
                             "tells rows of features apart: prepare it again, and train on it")
@@ -176,9 +108,9 @@ class WarmStart:
                 os.makedirs(self._config.paths.workdir, exist_ok=True)
                 scratch = tempfile.mkdtemp(prefix=".init_from-", dir=self._config.paths.workdir)
             try:
-                prefix = self._converted(reader, model, optimizer, os.path.join(scratch, "step-0"))
-                checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
-                checkpoints_lib.restore(checkpoint, prefix, runtime.save_options).expect_partial()
+                prefix = self._converted(reader, model, os.path.join(scratch, "step-0"))
+                parts = dict(model=model, **(dict(optimizer=optimizer) if self._same_optimizer() else {}))
+                checkpoints_lib.restore(tf.train.Checkpoint(**parts), prefix, runtime.save_options).expect_partial()
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
             taken = [self._fill_state(reader, name, state) for name, state in states.items()]
@@ -215,17 +147,23 @@ class WarmStart:
             tables[f"model/item_encoder/feature_tables/{number}/table"] = (table.table, rows)
         return tables
 
-    def _converted(self, reader, model, optimizer, prefix: str) -> str:
+    def _same_optimizer(self) -> bool:
+        """Whether the run's optimizer has the slots of the new one's."""
+        return self._saved["train"]["optimizer"] == self._config.train.optimizer
+
+    def _converted(self, reader, model, prefix: str) -> str:
         """Writes the run's model and optimizer with tables of the new sizes; returns the checkpoint's prefix."""
-        names = [name for name in reader.get_variable_to_shape_map() if name.startswith(("model/", "optimizer/", "save_counter/"))]
-        tables, slots = self._tables(model), _slots(model, optimizer)
+        shapes = {name.removesuffix(_VALUE): shape for name, shape in reader.get_variable_to_shape_map().items()}
+        kept = ("model/", "save_counter", *(["optimizer/"] if self._same_optimizer() else []))
+        names = [name for name in shapes if name.startswith(kept)]
+        tables = self._tables(model)
+        slots = _slots(shapes, tables, model)
         of_key = {name: (variable, rows, False) for name, (variable, rows) in tables.items()}
         for name, (variable, rows) in tables.items():
-            of_key |= {f"optimizer/_variables/{slot}": (variable, rows, True)
-                       for slot in slots.get(id(variable), ())}
+            of_key |= {f"optimizer/_variables/{slot}": (variable, rows, True) for slot in slots[name]}
         parts = []
-        for number, name in enumerate([_GRAPH, *names]):
-            value, key = reader.get_tensor(name), name.removesuffix(_VALUE)
+        for number, (name, key) in enumerate([(_GRAPH, ""), *((f"{key}{_VALUE}", key) for key in names)]):
+            value = reader.get_tensor(name)
             if key in of_key:
                 value = self._rows(value, *of_key[key], key == _IDS)
             elif key == _CONTENT:
@@ -247,9 +185,7 @@ class WarmStart:
         if len(new):
             rows[new] = tf.nn.embedding_lookup(variable, tf.constant(new)).numpy()
         if ids:
-            features = np.zeros((len(rows), self._now.catalogue.item_rows.shape[1] - 1), np.int64)
-            features[1:1 + self._now.schema.num_items] = self._now.catalogue.item_rows[:, 1:]
-            means, places = means_of_alike(rows, features, earlier)
+            means, places = means_of_alike(rows, self._now.item_rows()[:, 1:], earlier)
             rows[places] = means
         return rows
 
@@ -265,7 +201,7 @@ class WarmStart:
             return False
         with np.load(io.BytesIO(reader.get_tensor(key)), allow_pickle=False) as archive:
             fields = {field: archive[field] for field in archive.files}
-        moved = self._moved(fields, state.shapes)
+        moved = moved_queue(fields, state.shapes, self._now.item_rows(), self._item_rows)
         if moved is None:
             logging.info("the %s of %s is of another form: it begins anew", name, self.prefix)
             return False
@@ -274,44 +210,37 @@ class WarmStart:
         state.deserialize(archive.getvalue())
         return True
 
-    def _moved(self, fields: dict[str, np.ndarray], shapes: dict[str, tuple]) -> Optional[dict[str, np.ndarray]]:
-        """A queue's fields, by field/worker, with items as they are numbered now; None where that cannot be.
 
-        Whoever clicked has another number now, so owners are nobody.
-        """
-        moved, catalogue = {}, self._now.catalogue
-        of_before = np.zeros(self._before.schema.item_rows, np.int64)
-        known = self._item_rows >= 0
-        of_before[self._item_rows[known]] = np.flatnonzero(known)
-        for field, values in fields.items():
-            kind = field.rpartition("/")[0]
-            if kind not in shapes:
-                return None
-            if kind.endswith("item"):
-                ids = of_before[values[:, 0]]
-                if ((ids == 0) & (values[:, 0] > 0)).any():  # of an item that has left the vocabulary
-                    return None
-                rows = np.zeros((self._now.schema.item_rows, shapes[kind][1]), np.int64)
-                rows[:, 0] = np.arange(len(rows))
-                rows[1:1 + len(catalogue.item_rows)] = catalogue.item_rows[:, :shapes[kind][1]]
-                values = rows[ids]
-            elif kind.endswith("owner"):
-                values = np.full_like(values, NOBODY)
-            if values.shape != shapes[kind]:
-                return None
-            moved[field] = values
-        return moved
+def _shapes(model) -> dict[str, list[int]]:
+    """Name of each variable, in shards or not, as a checkpoint has it -> its shape."""
+    view, shapes, seen = tf.train.TrackableView(model), {}, set()
+
+    def walk(path, node):
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        if hasattr(node, "assign") and hasattr(node, "shape"):
+            shapes[path] = list(node.shape)
+            return
+        for name, child in view.children(node).items():
+            walk(f"{path}/{name}", child)
+
+    walk("model", model)
+    return shapes
 
 
-def _shapes(model) -> dict[str, tuple]:
-    """Name of each variable, as a checkpoint has it -> its shape."""
-    return {f"model/{path.replace('.', '/')}": list(variable.shape) for path, variable in
-            model.get_weight_paths().items()}
+def _slots(shapes: dict, tables: dict, model) -> dict[str, list[int]]:
+    """Name of each table -> the numbers of its slots among the variables of a checkpoint's optimizer.
 
-
-def _slots(model, optimizer) -> dict[int, list[int]]:
-    """id of each trainable variable -> numbers of its slots among the optimizer's variables."""
-    trained = model.trainable_variables
-    per_variable = (len(optimizer.variables) - 1) // len(trained)
-    return {id(variable): list(range(1 + per_variable * number, 1 + per_variable * (number + 1)))
-            for number, variable in enumerate(trained)}
+    Args:
+      shapes: of the checkpoint's variables by name.
+      tables: name -> (variable, …).
+      model: whose trainable variables are in the optimizer's order; shards of one follow each other.
+    """
+    trained = [name for name in shapes if name.startswith("model/") and name != _CONTENT]
+    per_variable = sum(name.startswith("optimizer/_variables/") for name in shapes) // len(trained)
+    owners = {id(part): name for name, (variable, _) in tables.items()
+              for part in getattr(variable, "variables", [variable])}
+    order = list(dict.fromkeys(owners.get(id(variable), id(variable)) for variable in model.trainable_variables))
+    return {name: list(range(1 + per_variable * order.index(name), 1 + per_variable * (order.index(name) + 1)))
+            for name in tables}
