@@ -14,6 +14,7 @@ from clrec_tf.settings.cluster import ClusterConfig
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.data import WorldConfig
+from clrec_tf.settings.days import DaysConfig
 from clrec_tf.settings.dial import DialConfig
 from clrec_tf.settings.model import ModelConfig
 from clrec_tf.settings.proofs import BenchmarkConfig
@@ -34,7 +35,7 @@ from clrec_tf.settings.training import TrainConfig
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
     cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, export=ExportConfig, retrieve=RetrieveConfig,
-    serve=ServeConfig, update=UpdateConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
+    serve=ServeConfig, update=UpdateConfig, days=DaysConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
     exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
@@ -81,6 +82,7 @@ class Config:
     retrieve: RetrieveConfig = RetrieveConfig()
     serve: ServeConfig = ServeConfig()
     update: UpdateConfig = UpdateConfig()
+    days: DaysConfig = DaysConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()
     exposure_world: ExposureWorldConfig = ExposureWorldConfig()
     proof: ProofConfig = ProofConfig()

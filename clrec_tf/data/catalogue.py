@@ -23,19 +23,21 @@ class Catalogue:
       original_ids: [V], int64 or str objects by `schema.id_type`.
       titles: [V] str objects, "" where an item has none; None if no item has one.
       last_click: int64 [V], seconds, of any part of the log or of one before; −1: unknown.
+      cold: bool [V], whether no training part, of this data set or one before, has a click of it.
     """
     item_rows: np.ndarray
     counts: np.ndarray
     original_ids: np.ndarray
     titles: Optional[np.ndarray]
-    last_click: np.ndarray
+    last_click: Optional[np.ndarray] = None
+    cold: Optional[np.ndarray] = None
 
 
 def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalogue:
     """Reads the catalogue; `DataError` names a shard that is damaged, incomplete or not in id order 1..V."""
     spec = dict(item_id=shards.scalar(tf.int64), count=shards.scalar(tf.int64), original_id=shards.scalar(tf.string),
-                title=shards.scalar(tf.string, b""), last_click=shards.scalar(tf.int64, -1), **{feature.key: shards.integers() for feature in schema.features})
-    rows, counts, original_ids, titles, last_clicks = [], [], [], [], []
+                title=shards.scalar(tf.string, b""), last_click=shards.scalar(tf.int64, -1), cold=shards.scalar(tf.int64, 0), **{feature.key: shards.integers() for feature in schema.features})
+    rows, counts, original_ids, titles, last_clicks, cold = [], [], [], [], [], []
     for shard, batch in shards.parsed_batches(data_dir, manifest.shards.get("catalogue", ()), spec):
         ids = batch["item_id"].numpy()
         first = sum(map(len, counts)) + 1
@@ -47,11 +49,13 @@ def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalog
         original_ids += [value.decode() for value in batch["original_id"].numpy()]
         titles += [value.decode() for value in batch["title"].numpy()]
         last_clicks.append(batch["last_click"].numpy())
+        cold.append(batch["cold"].numpy() > 0)
     if len(titles) != schema.num_items:
         raise DataError(f"{data_dir}: the catalogue has {len(titles)} items, schema.json says {schema.num_items}")
     return Catalogue(np.concatenate(rows), np.concatenate(counts),
                      np.array(original_ids, np.int64 if schema.id_type == "int" else object),
-                     np.array(titles, object) if any(titles) else None, np.concatenate(last_clicks))
+                     np.array(titles, object) if any(titles) else None, np.concatenate(last_clicks),
+                     np.concatenate(cold))
 
 
 def read_log_items(data_dir: str, schema: Schema) -> int:

@@ -49,11 +49,11 @@ class IntentItemEncoder(tf.keras.layers.Layer):
     def call(self, rows):
         """rows [N,C] int64 with distinct ids -> g and c side by side, [N,2d]; zeros for id 0."""
         tf.debugging.assert_shapes([(rows, ("N", self.item_width))])
-        ids = self.ids.rows_of(rows[:, 0])
+        ids = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # of a hidden id zeros, see ``items``
         features = [self._feature(rows, number) for number in range(len(self.features))]
         parts = [ids, *features]
         if self.content is not None:
-            parts.append(tf.nn.embedding_lookup(self.content, rows[:, 0]))
+            parts.append(tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0])))
         encoded = self.mlp(tf.concat(parts, axis=1))
         if self.residual:
             encoded += ids

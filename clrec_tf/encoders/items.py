@@ -1,4 +1,8 @@
-"""The item encoder g(y), the candidate tower: base id embedding plus the concatenation of feature embeddings."""
+"""The item encoder g(y), the candidate tower: base id embedding plus the concatenation of feature embeddings.
+
+An item row with a negative id is that of the item whose id is hidden: features and dense vector alone describe it, as of
+an item that nobody has clicked.
+"""
 import functools
 
 import tensorflow as tf
@@ -92,7 +96,7 @@ class ItemEncoder(tf.keras.layers.Layer):
     def encode_distinct(self, rows):
         """rows [U,C] with distinct ids -> [U,d]."""
         tf.debugging.assert_shapes([(rows, ("U", self.item_width))])
-        encoded = self.ids.rows_of(rows[:, 0])
+        encoded = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # hidden ids read as zeros, as that of nothing does
         if self.features:
             columns = feature_columns(self.features).values()
             joined = tf.concat([feature_vectors(table, rows[:, values])
@@ -100,7 +104,7 @@ class ItemEncoder(tf.keras.layers.Layer):
             encoded += self.projection(joined) if self.projection else joined
         if self.content_encoder is not None:
             known = tf.cast(rows[:, :1] != 0, encoded.dtype)  # the content encoder's bias must not reach padding
-            content = tf.nn.embedding_lookup(self.content, rows[:, 0])
+            content = tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0]))
             encoded += known * dense.apply_layers(self.content_encoder, content, self.product_dtype)
         return encoded
 

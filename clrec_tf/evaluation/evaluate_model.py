@@ -110,7 +110,7 @@ def _read(config, trained) -> _Data:
 
 
 def _encode(model, trained, data) -> _Encoded:
-    encoder = Encoder(model, trained.max_history)
+    encoder = Encoder(model, trained.max_history, data.catalogue.cold)
     return _Encoded(model, encoder, encoder.compared_items(data.catalogue.item_rows))
 
 
@@ -126,7 +126,8 @@ def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
     temperature = encoded.model.temperature
     intents = encoded.encoder.user_intents(data.users)
     vectors = intents[0][:, :settings.eval_intents or encoded.model.served_intents]
-    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, temperature, **options)
+    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, temperature,
+                              cold=data.catalogue.cold, **options)
     if encoded.model.num_intents > 1:
         result |= {"intents_searched": vectors.shape[1]}
         result |= report_intents(intents, routing_of(encoded.model, encoded.encoder, data.catalogue), encoded.items,

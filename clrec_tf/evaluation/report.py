@@ -7,7 +7,9 @@ for the 95 % bootstrap interval over users. HR, NDCG and MRR rank a user's next 
 `hr@10/full/new` and `hr@10/full/repeated` are `hr@10/full` of the users whose next click is on an item that is new to
 them, or that their history holds; `repeated_targets` is the share of the latter. A system that leaves seen items out of
 its lists serves the former: under the seen filter a repeated target stays a candidate while its rivals of the same kind
-are gone. Clicks outside the vocabulary count as new, and a group without users has no figure.
+are gone. Clicks outside the vocabulary count as new, and a group without users has no figure. `hr@10/full/cold` and
+`hr@10/full/warm` are those of users whose next click is on an item that no training has a click of, or on another, where
+there are such items.
 
 `hr@10/full/popularity=0.5` and the like are those of the dial's curve (see `curve`); `hr@10/full` is at popularity 0,
 the model as trained. `popularity` is the value that validation users chose.
@@ -51,7 +53,8 @@ def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluat
 
 def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: EvaluationSet, counts: np.ndarray,
                     config: EvaluateConfig, seed: int, *, candidate_sets: Optional[Sequence[str]] = None,
-                    detailed: bool = True, intervals: bool = True, popular_lists: Optional[np.ndarray] = None,
+                    cold: Optional[np.ndarray] = None, detailed: bool = True, intervals: bool = True,
+                    popular_lists: Optional[np.ndarray] = None,
                     memory_bytes: int = protocols.MEMORY_BYTES) -> dict:
     """Metrics of one model, and with `detailed` of most-popular beside it.
 
@@ -62,6 +65,7 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
       config: cut-offs, list length, seen filter, candidate sets.
       seed: of the sampled negatives and the bootstrap.
       candidate_sets: overrides `config.candidate_sets`.
+      cold: bool [V], items without a training click; None: nothing is said of them.
       detailed: also most-popular, lists (diversity and popularity) and bootstrap intervals. Validation during training
         passes False.
       intervals: whether the details have bootstrap intervals.
@@ -87,14 +91,14 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     result = dict(split=config.eval_split, users=evaluation_set.num_users, items=len(counts),
                   filter_seen=config.filter_seen)
     result |= dict(pop100_protocol=config.pop100_protocol) if "pop100" in negatives else {}
-    result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None)
+    result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None, cold)
     result |= _facts(ranked, evaluation_set, negatives)
     if detailed and popular_lists is not None:
         result |= _list_metrics(ranked.lists, popular_lists, counts)
     elif detailed:
         popular = protocols.rank_targets(
             protocols.most_popular_scorer(counts), evaluation_set, len(counts), **arguments)
-        reference = (_user_means(popular, evaluation_set, cutoffs, None)
+        reference = (_user_means(popular, evaluation_set, cutoffs, None, cold)
                      | _list_metrics(popular.lists, popular.lists, counts))
         result |= _list_metrics(ranked.lists, popular.lists, counts)
         result |= {MOST_POPULAR + name: value for name, value in reference.items()}
@@ -140,7 +144,7 @@ def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int) -> None:
                             "there for every model", ",".join(config.ks), candidates, name, ", ".join(large))
 
 
-def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
+def _user_means(ranked, evaluation_set, cutoffs, interval_seed, cold):
     """Means over users of the ranking metrics of every candidate set, with bootstrap intervals if a seed is given."""
     per_user, some_users, groups = {}, {}, []
     targets, splits = evaluation_set.target_ids, evaluation_set.target_splits
@@ -155,7 +159,7 @@ def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
             per_user |= {f"recall@{k}/full": metrics.recall(*arguments, k) for k in cutoffs}
             some_users["recall5@50/full"] = metrics.recall_of_next(*arguments, 50)
             groups = [{f"hr@{k}/full/{group}": per_user[f"hr@{k}/full"][users] for k in cutoffs}
-                      for group, users in _groups(evaluation_set).items() if users.any()]
+                      for group, users in _groups(evaluation_set, cold).items() if users.any()]
     result = {name: float(values.mean()) for part in (per_user, *groups) for name, values in part.items()}
     result |= {name: float(values.mean()) for name, values in some_users.items() if len(values)}
     for part in () if interval_seed is None else (per_user, *groups):
@@ -163,10 +167,16 @@ def _user_means(ranked, evaluation_set, cutoffs, interval_seed):
     return result
 
 
-def _groups(evaluation_set):
-    """Users [U] by whether the history holds the next click."""
+def _groups(evaluation_set, cold=None):
+    """Users [U] by whether the history holds the next click, and by whether that is on a cold item, bool [V]."""
     repeated = protocols.is_repeated(evaluation_set)
-    return dict(new=~repeated, repeated=repeated)
+    groups = dict(new=~repeated, repeated=repeated)
+    if cold is not None and cold.any():
+        items = evaluation_set.next_clicks
+        known = (items > 0) & (items <= len(cold))
+        is_cold = known & cold[np.where(known, items - 1, 0)]
+        groups |= dict(cold=is_cold, warm=known & ~is_cold)
+    return groups
 
 
 def _facts(ranked, evaluation_set, negatives):

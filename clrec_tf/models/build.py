@@ -105,5 +105,11 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
         raise UserError(f"--feature_dims={','.join(model.feature_dims)}: widths must be integers") from error
     sizes = Sizes(model.embedding_dim, model.max_history, model.temperature, model.position,
                   time_boundaries(model, schema), schema, seed + ENCODER_SEED, tf.as_dtype(model.product_dtype))
-    return config.tower_class.make(TowerInputs(config.tower, config.encoder_class, config.encoder, sizes, seed,
-                                               widths or None, content, config.loss_class.all_vectors))
+    towers = config.tower_class.make(TowerInputs(config.tower, config.encoder_class, config.encoder, sizes, seed,
+                                                 widths or None, content, config.loss_class.all_vectors))
+    towers.id_dropout = model.id_dropout
+    if model.id_dropout and not (towers.candidate_features and towers.describes_items):
+        raise UserError(f"--id_dropout={model.id_dropout} leaves nothing of an item: the candidate tower reads neither "
+                        "features nor dense vectors; prepare them, and train with --use_features and "
+                        "--candidate_features, or leave --id_dropout out")
+    return towers

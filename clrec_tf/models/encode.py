@@ -17,13 +17,16 @@ class Encoder:
     Args:
       model: a `CLRec`.
       max_history: T, clicks that the query tower sees.
+      cold: bool [V], items by number from 1 that nobody has clicked in training; a model that was trained with
+        --id_dropout encodes them without their ids. None: none.
 
     Attributes:
       model: that.
     """
 
-    def __init__(self, model, max_history: int):
+    def __init__(self, model, max_history: int, cold: Optional[np.ndarray] = None):
         self.model, self._max_history = model, max_history
+        self._cold = np.append(False, cold) if cold is not None and model.id_dropout else np.zeros(1, bool)
         width, ids = model.item_encoder.item_width, tf.int64
         rows = [tf.TensorSpec([None, width], ids)]
         self._items = tf.function(model.item_vectors, input_signature=rows)
@@ -57,8 +60,14 @@ class Encoder:
 
     def _in_chunks(self, encode, item_rows):
         width = self.model.item_encoder.item_width
-        return np.concatenate([encode(tf.constant(item_rows[start:start + CHUNK_ITEMS, :width], tf.int64)).numpy()
-                               for start in range(0, len(item_rows), CHUNK_ITEMS)])
+        chunks = (item_rows[start:start + CHUNK_ITEMS, :width] for start in range(0, len(item_rows), CHUNK_ITEMS))
+        return np.concatenate([encode(tf.constant(self._without_cold_ids(rows), tf.int64)).numpy() for rows in chunks])
+
+    def _without_cold_ids(self, rows):
+        """Item rows [...,C], those of cold items with the id negative."""
+        ids = rows[..., 0]
+        cold = (ids < len(self._cold)) & self._cold[np.minimum(ids, len(self._cold) - 1)]
+        return np.concatenate([np.where(cold, -ids, ids)[..., None], rows[..., 1:]], axis=-1) if cold.any() else rows
 
     def compared_items(self, item_rows: np.ndarray) -> np.ndarray:
         """The same, as compared with user vectors: see `TwoTower.compared_items`."""
@@ -106,5 +115,5 @@ class Encoder:
     def _user_chunks(self, encode, users):
         for start in range(0, users.num_users, CHUNK_USERS):
             histories = users.histories(start, min(start + CHUNK_USERS, users.num_users), self._max_history)
-            yield encode(tf.constant(histories.item_rows, tf.int64), tf.constant(histories.mask),
+            yield encode(tf.constant(self._without_cold_ids(histories.item_rows), tf.int64), tf.constant(histories.mask),
                          tf.constant(histories.time_gaps, tf.int64), tf.constant(histories.dwell, tf.int64))

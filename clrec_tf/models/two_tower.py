@@ -30,6 +30,9 @@ from clrec_tf.encoders.items import distinct_rows
 from clrec_tf.losses.contrastive import l2_normalize
 
 
+HIDING = 15_485_863  # added to a step's seed: draws of hidden ids are not those of dropout
+
+
 @dataclasses.dataclass(frozen=True)
 class Encoded:
     """One step's vectors, normalized if the similarity is the cosine.
@@ -65,6 +68,7 @@ class TwoTower(tf.keras.Model):
     Attributes:
       candidate_features: whether the candidate tower reads item features; the query tower always does. Without, the
         candidate tower is the id table alone.
+      id_dropout: share of items whose id a training step does not see.
     """
 
     Settings = NoSettings
@@ -75,7 +79,7 @@ class TwoTower(tf.keras.Model):
         super().__init__(name=name)
         # In this order, by which checkpoints number the optimizer's slots.
         self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
-        self.similarity, self.temperature = similarity, temperature
+        self.similarity, self.temperature, self.id_dropout = similarity, temperature, 0.0
 
     @classmethod
     def encoder_name(cls, settings) -> str:
@@ -128,6 +132,11 @@ class TwoTower(tf.keras.Model):
     def reads_features(self) -> bool:
         """Whether any tower reads item features."""
         return self.item_encoder.item_width > 1
+
+    @property
+    def describes_items(self) -> bool:
+        """Whether anything beside its id tells of an item."""
+        return self.reads_features or getattr(self.item_encoder, "content", None) is not None
 
     @property
     def history_width(self) -> int:
@@ -201,7 +210,7 @@ class TwoTower(tf.keras.Model):
         if self.candidate_features:
             # The candidates come first, so their distinct items are the first of all distinct ones.
             distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
-            items = self._history_items(distinct)
+            items = self._history_items(self._with_hidden_ids(distinct, batch, training))
             begin = tf.size(inverse) - tf.shape(clicks)[0] - tf.shape(target)[0]
             targets, users, intents = self._encode_rows(items, inverse[begin:], batch, training)
         else:
@@ -221,6 +230,14 @@ class TwoTower(tf.keras.Model):
     def _history_items(self, rows):
         """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
         return self.item_encoder(rows)
+
+    def _with_hidden_ids(self, rows, batch, training):
+        """Distinct rows [U,C], in training a share of them with the id negative: see ``encoders/items``."""
+        if not (training and self.id_dropout):
+            return rows
+        seed = batch["seed"] + tf.constant([HIDING, 0], tf.int64)
+        hidden = tf.random.stateless_uniform(tf.shape(rows)[:1], seed) < self.id_dropout
+        return tf.concat([tf.where(hidden, -rows[:, 0], rows[:, 0])[:, None], rows[:, 1:]], axis=1)
 
     def _encode_users(self, clicks, batch, training):
         """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""

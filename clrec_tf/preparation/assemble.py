@@ -50,9 +50,30 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     part = split(kept, settings, identity["seed"], report)
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
-    joined = lambda items: _joined(items, log, item_tables, settings)
+    joined = lambda items, left=(): _joined(_with_unclicked(items, item_tables, left, settings), log, item_tables,
+                                            settings)
     continued = _continued(items, kept, joined, settings, report) if settings.vocabulary_from else joined(items)
     return data_set_of(SplitLog(kept, part, users, *continued), settings, identity, report)
+
+
+def _with_unclicked(items: pl.DataFrame, tables: list[ItemTable], left, settings: PrepareConfig) -> pl.DataFrame:
+    """The items, and with --vocabulary=catalogue behind them those of the tables that have a feature.
+
+    Args:
+      items: with their original ids.
+      tables: of item features.
+      left: original ids of items that have left the vocabulary.
+      settings: of the command.
+    """
+    if settings.vocabulary != "catalogue":
+        return items
+    known = set(items["item"]) | set(left)
+    for table in tables:
+        described = [pl.col(f"f:{name}").list.len() > 0 if several else pl.col(f"f:{name}").is_not_null()
+                     for name, several in table.features.items()]
+        new = table.frame.filter(pl.any_horizontal(described) & ~pl.col("item").is_in(list(known)))["item"]
+        items, known = pl.concat([items, pl.DataFrame({"item": new})], how="diagonal"), known | set(new)
+    return items
 
 
 def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareConfig, report: dict) -> tuple:
@@ -61,7 +82,7 @@ def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareCon
     Args:
       items: of the log.
       clicks: kept.
-      joined: items -> items with their features, and name -> several values.
+      joined: (items, original ids of those that have left) -> items with their features, and name -> several values.
       settings: of the command.
       report: gets how many items are known, new, absent and retired.
     """
@@ -71,7 +92,8 @@ def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareCon
     absent = earlier.absent(items["item"])
     retired = earlier_vocabulary.retired(earlier, absent, newest, settings)
     own = len(items)
-    items, features = joined(earlier_vocabulary.with_kept(items, earlier, absent & ~retired))
+    items, features = joined(earlier_vocabulary.with_kept(items, earlier, absent & ~retired),
+                             earlier.items["item"].filter(retired))
     items = earlier_vocabulary.with_features(items, earlier, features, own)
     numbered = earlier_vocabulary.numbered(earlier, items["item"], retired)
     report["vocabulary_from"] = dict(

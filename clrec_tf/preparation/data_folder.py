@@ -47,6 +47,8 @@ def catalogue_examples(dataset: Dataset, rows: np.ndarray) -> list[bytes]:
     """Serialised Examples of the items whose ids minus one `rows` [R] gives."""
     catalogue, single = dataset.catalogue, np.arange(len(rows) + 1)
     columns = dict(item_id=(rows + 1, single), count=(catalogue.counts[rows], single))
+    if catalogue.cold.any():
+        columns["cold"] = (catalogue.cold[rows].astype(int), single)
     if catalogue.last_click is not None:
         columns["last_click"] = (catalogue.last_click[rows], single)
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):

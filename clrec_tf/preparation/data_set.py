@@ -57,12 +57,14 @@ class NamedItems:
       titles: [V] strings or None each; None without titles.
       counts: [V] training clicks.
       items: [V] index into the log's items.
+      cold: [V] bool, whether neither this training part nor one before has a click of it.
       last_click: [V] int64 seconds, −1: unknown; None without time stamps.
     """
     original_ids: list[str]
     titles: Optional[list[Optional[str]]]
     counts: np.ndarray
     items: np.ndarray
+    cold: np.ndarray
     last_click: Optional[np.ndarray] = None
 
 
@@ -105,7 +107,8 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     mask = splits.training_mask(log.clicks, log.part, settings.min_train_length)
     vocabulary = _vocabulary(log, mask, settings)
     encoded = [vocabulary_lib.encode_feature(name, log.items[f"f:{name}"], vocabulary, settings.max_values,
-                                             settings.feature_oov_buckets, *_known_values(log.earlier, name))
+                                             settings.feature_oov_buckets, *_known_values(log.earlier, name),
+                                             min_clicks=int(settings.vocabulary == "catalogue"))
                for name in log.features]
     features = tuple(feature for feature, _, _ in encoded)
     feature_rows = tuple(rows for _, rows, _ in encoded)
@@ -115,6 +118,8 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     schema = _schema(log, vocabulary, features, content, settings, identity, report["users"])
     if log.earlier is not None:
         report["vocabulary_from"] |= _growth(log, vocabulary, {f.name: values for f, _, values in encoded})
+    if catalogue.cold.any():
+        report["items_without_training_clicks"] = int(catalogue.cold.sum())
     report.update(vocabulary=schema.num_items, id_type=schema.id_type,
                   dropped_short_training=_dropped(log, mask), **_parts_report(log, sequences, vocabulary),
                   features=_features_report(features, feature_rows, vocabulary))
@@ -127,7 +132,7 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
 
 def _vocabulary(log: SplitLog, mask: np.ndarray, settings: PrepareConfig) -> Vocabulary:
     """Ids of the items of the training clicks that mask [N] selects; `DataError` where there is none."""
-    least = 0 if settings.vocabulary == "all" else settings.min_item_count
+    least = settings.min_item_count if settings.vocabulary == "train" else 0
     vocabulary = vocabulary_lib.build(log.items["item"], log.clicks.item[mask], least, settings.oov_buckets,
                                       log.numbered)
     if not vocabulary.counts.any():
@@ -152,17 +157,21 @@ def _known_values(earlier: Optional[EarlierVocabulary], feature: str) -> tuple[l
 
 
 def _catalogue(log: SplitLog, vocabulary: Vocabulary) -> NamedItems:
-    items, last_click = log.items, None
+    items, last_click, warm = log.items, None, np.zeros(len(log.items), bool)
+    warm[vocabulary.items] = vocabulary.counts > 0
+    if log.earlier is not None:
+        known = log.numbered >= 0
+        warm[log.numbered[known]] |= ~log.earlier.cold[known]
     if log.clicks.timestamp is not None:
         last_click = np.full(len(items), -1, np.int64)
         np.maximum.at(last_click, log.clicks.item, log.clicks.timestamp)
         if log.earlier is not None:
-            known = log.numbered >= 0
             np.maximum.at(last_click, log.numbered[known], log.earlier.last_click[known])
         last_click = last_click[vocabulary.items]
     titles = items["title"].gather(vocabulary.items).to_list() if "title" in items.columns else None
     original_ids = items["item"].gather(vocabulary.items).to_list()
-    return NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items, last_click)
+    return NamedItems(original_ids, titles, vocabulary.counts, vocabulary.items,
+                      ~warm[vocabulary.items], last_click)
 
 
 def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...], content: Optional[np.ndarray],

@@ -27,6 +27,7 @@ class EarlierVocabulary:
       schema: of it.
       items: by number from 1: item (the original id), optional title, f:<feature> as text, or a list of texts.
       last_click: [V] int64 seconds, −1: unknown.
+      cold: [V] bool, items that nobody has clicked yet.
       feature_values: feature name -> its values by number from 1.
       content: [V,width] float32 dense vectors; None without.
     """
@@ -34,6 +35,7 @@ class EarlierVocabulary:
     schema: Schema
     items: pl.DataFrame
     last_click: np.ndarray
+    cold: np.ndarray
     feature_values: dict[str, list[str]]
     content: Optional[np.ndarray]
 
@@ -86,7 +88,8 @@ def read(data_dir: str, settings: PrepareConfig) -> EarlierVocabulary:
     if schema.content_width:
         schema_lib.check_file(data_dir, schema_lib.CONTENT_FILE)
         content = np.load(os.path.join(data_dir, schema_lib.CONTENT_FILE), allow_pickle=False)[1:]
-    return EarlierVocabulary(data_dir, schema, pl.DataFrame(columns, strict=False), catalogue.last_click, values, content)
+    return EarlierVocabulary(data_dir, schema, pl.DataFrame(columns, strict=False), catalogue.last_click,
+                             catalogue.cold, values, content)
 
 
 def _texts(rows: np.ndarray, values: list[str], width: int) -> pl.Series:

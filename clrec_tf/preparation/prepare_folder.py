@@ -33,6 +33,9 @@ def prepare_folder(paths: Paths, settings: PrepareConfig) -> Schema:
     data_dir = paths.data_dir
     if not settings.dry_run and not data_dir:
         raise UserError("--data_dir is not set: prepare writes the data set there")
+    if settings.retire_after and not settings.vocabulary_from:
+        raise UserError(f"--retire_after={settings.retire_after} frees numbers of an earlier vocabulary, and there is "
+                        "none: give --vocabulary_from, or leave --retire_after out")
     identity.check_files(settings)
     log_source = logs.open_log(settings)
     content = identity.identity_of(settings, paths.seed, log_source.files)

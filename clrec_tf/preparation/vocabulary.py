@@ -90,7 +90,8 @@ def id_type(original_ids: pl.Series) -> str:
 
 
 def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_values: int, oov_buckets: int,
-                   known_values: Sequence[str] = (), known_width: int = 1) -> tuple[Feature, np.ndarray, list[str]]:
+                   known_values: Sequence[str] = (), known_width: int = 1, min_clicks: int = 0
+                   ) -> tuple[Feature, np.ndarray, list[str]]:
     """Numbers a feature's values by the training clicks of the items that have them, ties by value.
 
     Args:
@@ -101,6 +102,7 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
       oov_buckets: hash buckets for other values; 0: they are missing.
       known_values: those that have the numbers 1, 2, … already.
       known_width: values per item that there are at least.
+      min_clicks: further values with fewer training clicks are not known.
 
     Returns:
       The feature, its rows [items of the log, width] int32 for any item of the log, and its known values by number
@@ -112,7 +114,7 @@ def encode_feature(name: str, values: pl.Series, vocabulary: Vocabulary, max_val
     width = max(min(max(known.list.len().max() or 1, 1), max_values), known_width) if several else 1
     clicks = pl.DataFrame({"value": known, "clicks": vocabulary.counts}).explode("value").drop_nulls()
     clicks = clicks.filter(~pl.col("value").is_in(list(known_values)))
-    order = clicks.group_by("value").agg(pl.col("clicks").sum()).sort(
+    order = clicks.group_by("value").agg(pl.col("clicks").sum()).filter(pl.col("clicks") >= min_clicks).sort(
         "clicks", "value", descending=[True, False])["value"]
     order = [*known_values, *order.to_list()]
     ids = {value: number for number, value in enumerate(order, 1)}

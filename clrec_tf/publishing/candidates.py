@@ -39,7 +39,8 @@ class Candidates:
         return with_coordinate(self.compared, self.coordinate)
 
 
-def encode_candidates(encoder: Encoder, catalogue: Catalogue, counts: np.ndarray, temperature: float) -> Candidates:
+def encode_candidates(encoder: Encoder, catalogue: Catalogue, counts: np.ndarray, temperature: float,
+                      cold_items: bool = True) -> Candidates:
     """Encodes the catalogue.
 
     Popularity order makes the answer to an empty history fall out of any search that breaks ties by position: all
@@ -50,11 +51,14 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue, counts: np.ndarray
       catalogue: its row i is item i + 1.
       counts: [V], of which the dial's p̂ is made, by row of the catalogue.
       temperature: ρ.
+      cold_items: whether items without any training click are among them.
 
     Raises:
       DataError: ids that repeat or cannot be stored in a line of text, or a vector that is not finite.
     """
     order = np.argsort(-catalogue.counts, kind="stable")
+    if catalogue.cold is not None and not cold_items:
+        order = order[~catalogue.cold[order]]
     original_ids = _checked_ids(catalogue.original_ids[order])
     item_rows = catalogue.item_rows[order]
     items, compared = encoder.history_vectors(item_rows), encoder.compared_items(item_rows)

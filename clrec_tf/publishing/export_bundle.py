@@ -85,8 +85,12 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     """
     _check_before_work(export_dir, config, model_name, schema.num_items)
     dial = dial or Dial(catalogue.counts)
-    encoder = Encoder(model, facts.max_history)
-    candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature)
+    encoder = Encoder(model, facts.max_history, catalogue.cold)
+    candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature, config.cold_items)
+    if config.cold_items and catalogue.cold is not None and catalogue.cold.any() and not model.id_dropout:
+        logging.warning("%d of %d items have no training click, and without --id_dropout nothing was learned of their "
+                        "vectors: give --nocold_items, or train with --id_dropout", catalogue.cold.sum(),
+                        len(catalogue.cold))
     held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
                               config.export_users)
     check_lists(held_out, candidates.compared, config)

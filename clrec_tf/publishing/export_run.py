@@ -46,7 +46,7 @@ def _dial(config, data_dir, trained, catalogue) -> Dial:
     given = Dial(counts.counts, 0.0, *settings.range, counts.source, dict(metric="given"))
     if settings.values is not None and len(settings.values) == 1:
         return dataclasses.replace(given, default=settings.values[0])
-    encoder = Encoder(trained.model, trained.max_history)
+    encoder = Encoder(trained.model, trained.max_history, catalogue.cold)
     choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, counts)
     if choice is None:
         return dataclasses.replace(given, chosen_by=dict(metric="none"))

@@ -47,8 +47,7 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
     Raises:
       DataError: no user has a click on an item of the catalogue.
     """
-    size = len(candidates.original_ids)
-    known = _only_catalogue(users, size)
+    known = _only_among(users, candidates.item_numbers)
     usable = np.diff(known.history_splits) > 0
     chosen = np.flatnonzero(usable)
     if not len(chosen):
@@ -56,16 +55,16 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
                         "measured: prepare with a split that leaves such users")
     if len(chosen) > max_users:
         chosen = np.sort(np.random.default_rng(0).choice(chosen, max_users, replace=False))
-    original = np.full(size + 1, PADDING[id_type], candidates.original_ids.dtype)
+    original = np.full(candidates.item_numbers.max() + 1, PADDING[id_type], candidates.original_ids.dtype)
     original[candidates.item_numbers] = candidates.original_ids
     requests = [_request(users.take(chosen[start:start + _BATCH]), original, uses_time, uses_dwell)
                 for start in range(0, len(chosen), _BATCH)]
     return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))), encoder.model.served_intents)
 
 
-def _only_catalogue(users, size):
-    """The users without clicks on hash buckets."""
-    keep = users.history_ids <= size
+def _only_among(users, items):
+    """The users without clicks on other items, such as hash buckets."""
+    keep = np.isin(users.history_ids, items)
     ends = np.append(0, np.cumsum(keep))
     optional = {name: None if getattr(users, name) is None else getattr(users, name)[keep]
                 for name in ("history_features", "history_times", "history_dwell")}

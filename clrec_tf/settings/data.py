@@ -117,8 +117,9 @@ class PrepareConfig(Section):
     min_item_count: int = setting(1, "Items with fewer training clicks fall out of the vocabulary.", lower=1)
     vocabulary: str = setting("train",
         "Items that have an id: train: those of the training part. all: those of the other parts too, which nothing "
-        "is learned of, as papers count that number items before they split (needs --min_item_count=1).",
-        choices=("train", "all"))
+        "is learned of, as papers count that number items before they split. catalogue: those, and every item of "
+        "--item_features that has a feature, for train --id_dropout. (Both need --min_item_count=1.)",
+        choices=("train", "all", "catalogue"))
     vocabulary_from: str = setting("",
         "Data folder of an earlier prepare, whose numbers of items and feature values are kept: new ones come after "
         "them, and items without a click today keep theirs.", path=True)
@@ -139,9 +140,9 @@ class PrepareConfig(Section):
         super().__post_init__()
         if self.from_time and self.from_time == self.to_time:
             raise UserError(f"--from={self.from_time} equals --to: no click remains")
-        if self.vocabulary == "all" and self.min_item_count > 1:
-            raise UserError(f"--vocabulary=all with --min_item_count={self.min_item_count}: all items have an id, "
+        if self.vocabulary == "catalogue" and not self.item_features:
+            raise UserError("--vocabulary=catalogue takes the items of --item_features, which is not given: give it, or "
+                            "--vocabulary=all for the items of the log")
+        if self.vocabulary != "train" and self.min_item_count > 1:
+            raise UserError(f"--vocabulary={self.vocabulary} with --min_item_count={self.min_item_count}: all items have an id, "
                             "however rare; leave one of them out")
-        if self.retire_after and not self.vocabulary_from:
-            raise UserError(f"--retire_after={self.retire_after} frees numbers of an earlier vocabulary, and there is "
-                            "none: give --vocabulary_from, or leave --retire_after out")

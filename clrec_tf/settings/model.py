@@ -19,6 +19,10 @@ class ModelConfig(Section):
         "Type of the products in the attention MLP and the content encoder, for GPUs; all else, logits and tables "
         "included, is float32.", choices=("float32", "bfloat16"))
     temperature: float = setting(0.07, "Temperature ρ of the logits.", lower=1e-6)
+    id_dropout: float = setting(0.0,
+        "Share of items whose id a training step does not see, so that features and dense vectors alone learn to "
+        "describe an item; items that nobody has clicked are then encoded by those alone (--vocabulary=catalogue, "
+        "--cold_items). 0: none.", lower=0.0, upper=0.9)
     position: str = setting("backward",
         "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
         choices=("backward", "forward", "none"))

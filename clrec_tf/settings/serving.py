@@ -41,6 +41,8 @@ class ExportConfig(Section):
     """The serving bundle."""
     export_version: int = setting(0, "Version folder (0: one more than the newest).", lower=0)
     export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.", path=True)
+    cold_items: bool = setting(True, "Also items without any training click, which a model trained with --id_dropout "
+                                     "knows by their features.")
     forget_updates: bool = setting(False, "Restore the items that update_index has deleted in the newest version of "
                                           "--export_dir, which otherwise stay deleted.")
     index: str = setting("auto",

@@ -42,7 +42,7 @@ class Validator:
         self._users = read_evaluation_set(
             config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
         self._log_items = read_log_items(config.paths.data_dir, schema) if self._config.auc else 0
-        self._model, self._encoder = model, Encoder(model, config.model.max_history)
+        self._model, self._encoder = model, Encoder(model, config.model.max_history, self._catalogue.cold)
         self._ranking, self._popularity = ranking_name(self._metric)
         if self._popularity:  # else no impressions need be read
             self._coordinate = counted({"loss": config.loss.loss, **config.plugs}, self._catalogue, manifest,

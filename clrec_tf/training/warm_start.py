@@ -55,7 +55,9 @@ class WarmStart:
         self._before, self._now = self._read_before(), Vocabularies.read(config.paths.data_dir, schema, manifest)
         self._check_schemas()
         names = [list(vocabularies.catalogue.original_ids) for vocabularies in (self._now, self._before)]
-        self._item_rows = earlier_rows(*names, self._now.item_buckets())
+        # Of items that nobody had clicked nothing was learned.
+        learned = [None if cold else name for name, cold in zip(names[1], self._before.catalogue.cold)]
+        self._item_rows = earlier_rows(names[0], learned, self._now.item_buckets())
 
     def _read_before(self) -> Vocabularies:
         data_dir = self._saved.get("paths", {}).get("data_dir", "")

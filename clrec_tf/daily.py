@@ -1,0 +1,21 @@
+"""python -m clrec_tf.daily: one day of a model's life, from its log to what is served.
+
+  python -m clrec_tf.daily --flagfile=configs/daily.flags --days_dir=DAYS --day=2026-11-29 --input=clicks-2026-11-29.csv
+
+Prepares the day's log with yesterday's numbers, trains on from yesterday's model, evaluates both on the same next
+clicks, and publishes today's if it passes --gate; a service that watches --export_dir (default: DAYS/export) swaps to
+it. Killed at any moment, the same command finishes the day. Exit codes: those of train, and 3 where today's data or
+model is refused: then nothing was replaced, and DAYS/history.jsonl says why."""
+from clrec_tf import command_line
+from clrec_tf.config import Config
+from clrec_tf.days.day import run_day
+
+
+def main(config: Config) -> int:
+    """Runs the command."""
+    return run_day(config)
+
+
+if __name__ == "__main__":
+    command_line.run(main, uses=("paths", "days", "prepare", "model", "loss", "train", "evaluate", "dial", "export",
+                                 "serve.model_name", "serve.max_k"), usage=__doc__)

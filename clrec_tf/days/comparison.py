@@ -1,0 +1,72 @@
+"""Two models on the same next clicks, user by user."""
+import numpy as np
+
+from clrec_tf.config import Config
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.days.gate import Demand
+from clrec_tf.days.gate import Judgement
+from clrec_tf.evaluation import metrics
+from clrec_tf.evaluation import protocols
+from clrec_tf.evaluation.popularity import counted_of
+from clrec_tf.models import dial
+from clrec_tf.models.encode import Encoder
+from clrec_tf.training.restore import load_trained
+
+
+def compare(before: Config, now: Config, demands: list[Demand]) -> list[Judgement]:
+    """Judges today's model beside yesterday's.
+
+    Args:
+      before, now: with --workdir of each and the same --data_dir.
+      demands: what is asked.
+    """
+    values = [_values(config, demands) for config in (before, now)]
+    return [_judged(demand, *(each[demand] for each in values), now.paths.seed) for demand in demands]
+
+
+def relative_interval(before: np.ndarray, now: np.ndarray, seed: int) -> tuple[float, float]:
+    """95 % bootstrap interval of mean(now)/mean(before) − 1 over users, who are drawn together: both [U]."""
+    rng, users = np.random.default_rng(seed), len(before)
+    values, changes = np.stack([before, now], axis=1), []
+    for _ in range(1000):
+        old, new = np.bincount(rng.integers(users, size=users), minlength=users) @ values
+        changes.append(new / old - 1.0 if old else 0.0 if new == old else np.inf)
+    low, high = np.quantile(changes, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _judged(demand, before, now, seed) -> Judgement:
+    if np.ndim(before) == 0:
+        return Judgement(demand, float(before), float(now))
+    return Judgement(demand, float(before.mean()), float(now.mean()), *relative_interval(before, now, seed))
+
+
+def _values(config: Config, demands: list[Demand]) -> dict[Demand, np.ndarray]:
+    """Of each demand the metric by user, [U], or of a metric of all lists one number."""
+    data_dir, settings = config.paths.data_dir, config.evaluate
+    trained = load_trained(config, settings.eval_checkpoint)
+    catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
+    users = read_evaluation_set(data_dir, settings.eval_split, trained.schema, trained.manifest, settings.max_users,
+                                config.paths.seed)
+    encoder = Encoder(trained.model, trained.max_history, catalogue.cold)
+    vectors = dial.with_coordinate(encoder.searched(users, settings.eval_intents), 0.0)
+    coordinate = counted_of(trained, catalogue, data_dir).coordinate
+    items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows), coordinate)
+    values, length = {}, max([demand.k for demand in demands if demand.kind == "aggregate_diversity"], default=0)
+    for popularity in sorted({demand.popularity for demand in demands}):
+        scorer = protocols.vector_scorer(dial.at_popularity(vectors, popularity), items, trained.model.temperature)
+        ranked = protocols.rank_targets(scorer, users, len(catalogue.counts), list_length=length,
+                                        filter_seen=settings.filter_seen)
+        better, tied = (part[users.target_splits[:-1]] for part in (ranked.counts["full"].better,
+                                                                    ranked.counts["full"].tied))
+        for demand in demands:
+            if demand.popularity == popularity:
+                values[demand] = _metric(demand, better, tied, ranked.lists, len(catalogue.counts))
+    return values
+
+
+def _metric(demand, better, tied, lists, num_items):
+    if demand.kind == "aggregate_diversity":
+        return np.float64(metrics.aggregate_diversity(metrics.recommendation_counts(lists[:, :demand.k], num_items)))
+    return (metrics.hit_rate if demand.kind == "hr" else metrics.ndcg)(better, tied, demand.k)

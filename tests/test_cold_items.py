@@ -1,0 +1,150 @@
+"""Items that nobody has clicked: --vocabulary=catalogue, --id_dropout, metrics /cold and /warm, export --cold_items."""
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from clrec_tf.config import Config
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.encoders.intent_items import IntentItemEncoder
+from clrec_tf.encoders.items import ItemEncoder
+from clrec_tf.errors import UserError
+from clrec_tf.evaluate import evaluate
+from clrec_tf.export import export
+from clrec_tf.models.build import build_model
+from clrec_tf.preparation.splits import DAY
+from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.training.restore import load_trained
+from tests.prepared_data import prepare_text
+from tests import small_run
+
+KINDS, OF_KIND = 6, 6  # of the items of each kind the last is cold
+COLD = [kind * OF_KIND + OF_KIND - 1 for kind in range(KINDS)]
+
+
+def text_of(users: int = 400) -> tuple[str, str]:
+    """A log and its items. A click on one kind is followed by a click on the next; cold items only come last."""
+    rng, lines = np.random.default_rng(0), ["user_id,item_id,timestamp"]
+    for user in range(users):
+        kind = rng.integers(KINDS)
+        for click in range(8):
+            last = click == 7
+            number = OF_KIND - 1 if last and user % 2 else rng.integers(OF_KIND - 1)
+            lines.append(f"u{user},i{kind * OF_KIND + number},{1_600_000_000 + DAY * click}")
+            kind = (kind + 1) % KINDS
+    items = ["item_id\tkind", *(f"i{item}\tk{item // OF_KIND}" for item in range(KINDS * OF_KIND)), "bare\t"]
+    return "\n".join(lines) + "\n", "\n".join(items) + "\n"
+
+
+@pytest.fixture(scope="module", name="data_dir")
+def fixture_data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cold")
+    log, items = text_of()
+    (folder / "items.tsv").write_text(items)
+    return prepare_text(folder, log, item_features=str(folder / "items.tsv"), feature_columns=("kind",),
+                        vocabulary="catalogue", shard_records=64)
+
+
+def settings_of(data_dir, workdir, **model):
+    return small_run.config(data_dir, workdir, 0, dict(dict(embedding_dim=16, max_history=4, queue_size=64), **model),
+                            epochs=10, learning_rate=0.01, batch_size=32)
+
+
+@pytest.fixture(scope="module", name="trained")
+def fixture_trained(data_dir, tmp_path_factory):
+    """Settings of trainings with and without hidden ids, for a model of one vector and one of several."""
+    runs = {}
+    for name, model in dict(hidden=dict(id_dropout=0.3), seen={}, multi=dict(
+            small_run.SMALL_MULTI, num_intents=KINDS, category_feature="kind", id_dropout=0.3)).items():
+        runs[name] = settings_of(data_dir, tmp_path_factory.mktemp(name) / "run", **model)
+        assert small_run.run(runs[name]) == 0
+    return runs
+
+
+def test_catalogue_items_have_ids_and_are_cold(data_dir):
+    schema = schema_lib.load_schema(data_dir)
+    catalogue = read_catalogue(data_dir, schema, schema_lib.load_manifest(data_dir))
+    cold = [int(item[1:]) for item, flag in zip(catalogue.original_ids, catalogue.cold) if flag]
+    assert sorted(cold) == COLD and len(catalogue.original_ids) == KINDS * OF_KIND  # what has no feature has no id
+    assert not catalogue.counts[catalogue.cold].any() and catalogue.counts[~catalogue.cold].all()
+    report = json.loads(open(f"{data_dir}/report.json", encoding="utf-8").read())
+    assert report["items_without_training_clicks"] == KINDS
+
+
+@pytest.mark.parametrize("make", [
+    lambda features, content: ItemEncoder(9, 8, features, content=content),
+    lambda features, content: IntentItemEncoder(9, 8, features, "a", content=content, residual=True)])
+@pytest.mark.parametrize("with_content", [False, True])
+def test_a_negative_id_is_the_item_without_its_row(make, with_content):
+    features = (schema_lib.Feature("a", 4, 1, 3), schema_lib.Feature("b", 5, 2, 4))
+    content = np.random.default_rng(0).standard_normal((9, 3)).astype(np.float32) if with_content else None
+    encoder = make(features, content)
+    rows = np.array([[3, 1, 2, 0], [5, 3, 4, 1], [0, 0, 0, 0]])
+    hidden = rows * [[-1, 1, 1, 1]]
+    found, seen = encoder(tf.constant(hidden)).numpy(), encoder(tf.constant(rows)).numpy()
+    assert np.abs(found - seen)[:2].max() > 0.05
+    encoder.ids.table.assign(tf.zeros_like(encoder.ids.table))
+    np.testing.assert_allclose(found, encoder(tf.constant(rows)), rtol=1e-6)
+    np.testing.assert_array_equal(found[2], 0.0)
+
+
+def test_a_step_hides_the_share_of_ids_and_evaluation_none(data_dir):
+    schema = schema_lib.load_schema(data_dir)
+    model = build_model(Config.of(embedding_dim=16, id_dropout=0.3, max_history=4), schema, None, 0)
+    rows = tf.stack([tf.range(1, 1001, dtype=tf.int64), tf.ones(1000, tf.int64)], axis=1)
+    batch = lambda seed: dict(seed=tf.constant([seed, 5], tf.int64))
+    hidden = [model._with_hidden_ids(rows, batch(seed), True).numpy()[:, 0] < 0 for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(hidden[0], hidden[1])
+    assert (hidden[0] != hidden[2]).any() and abs(hidden[0].mean() - 0.3) < 0.05
+    assert model._with_hidden_ids(rows, batch(1), False) is rows
+
+
+def figures(config, **settings):
+    """Metrics of a run, full ranking."""
+    trained = Config.of(**{**dict(data_dir=config.paths.data_dir, workdir=config.paths.workdir,
+                                  candidate_sets=("full",), ks=("6",), eval_checkpoint="latest"), **settings})
+    return evaluate(trained)
+
+
+def test_cold_items_are_found_by_their_features(trained):
+    """Of the right kind there are 6 items, of all 36: at random hr@6 is 1/6, by the kind about 1."""
+    found = {name: figures(config) for name, config in trained.items()}
+    hidden, seen, multi = (found[name] for name in ("hidden", "seen", "multi"))
+    assert hidden["hr@6/full/cold"] > 0.8 > 0.4 > seen["hr@6/full/cold"]
+    assert multi["hr@6/full/cold"] > 0.8
+    assert hidden["hr@6/full/warm"] > 0.8 and hidden["hr@6/full"] == pytest.approx(
+        (hidden["hr@6/full/cold"] + hidden["hr@6/full/warm"]) / 2)
+    assert "most_popular/hr@6/full/cold" in hidden and hidden["most_popular/hr@6/full/cold"] < 0.3
+
+
+def test_export_has_cold_items_unless_told_otherwise(trained, tmp_path):
+    config = trained["hidden"]
+    paths = dict(data_dir=config.paths.data_dir, workdir=config.paths.workdir, export_checkpoint="latest")
+    model = load_trained(config, "latest").model
+    for cold in (True, False):
+        bundle = load_bundle(export(Config.of(**paths, export_dir=str(tmp_path / str(cold)), cold_items=cold)))
+        cold_ids = [f"i{item}" for item in COLD]
+        assert np.isin(cold_ids, bundle.item_ids).all() == cold
+        assert len(bundle.item_ids) == KINDS * OF_KIND - (0 if cold else KINDS)
+        if cold:  # by features alone
+            row = list(bundle.item_ids).index("i5")
+            alone = model.compared_items(tf.constant([[-1, 1 + ["k0", "k1", "k2", "k3", "k4", "k5"].index("k0")]],
+                                                     tf.int64)).numpy()
+            kinds = json.loads(open(f"{config.paths.data_dir}/feature_values.json", encoding="utf-8").read())["kind"]
+            alone = model.compared_items(tf.constant([[-1, 1 + kinds.index("k0")]], tf.int64)).numpy()[0]
+            np.testing.assert_allclose(bundle.item_vectors(np.array([row]))[0][:len(alone)], alone, rtol=1e-5,
+                                       atol=1e-6)
+
+
+def test_hidden_ids_need_something_else_to_see(data_dir):
+    schema = schema_lib.load_schema(data_dir)
+    for settings in (dict(use_features=False), dict(candidate_features=False)):
+        with pytest.raises(UserError, match="--id_dropout=0.3 leaves nothing"):
+            build_model(Config.of(id_dropout=0.3, **settings), schema, None, 0)
+
+
+def test_catalogue_needs_items():
+    with pytest.raises(UserError, match="--vocabulary=catalogue takes the items of --item_features"):
+        Config.of(vocabulary="catalogue")

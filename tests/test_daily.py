@@ -1,0 +1,147 @@
+"""python -m clrec_tf.daily: one day after the other, gates, refusals, kills, and the history of it."""
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from clrec_tf.config import Config
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.days import comparison
+from clrec_tf.days import data_report
+from clrec_tf.days import gate
+from clrec_tf.days import history
+from clrec_tf.days.day import run_day
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from tests import forked
+from tests.test_warm_start import day_log
+
+SMALL = dict(feature_columns=("category",), multi_feature_columns=("tags",), max_history=6, embedding_dim=8,
+             queue_size=128, batch_size=64, attention_heads=2, min_train_length=2, ks=("10",),
+             gate=("hr@10/full:-0.9", "aggregate_diversity@5/full/popularity=1:-0.9"))
+
+
+def day_config(days_dir, number: int, text: str = "", **settings) -> Config:
+    """Settings of a day, whose log is written beside the days."""
+    log = pathlib.Path(days_dir).parent / f"log{number}.csv"
+    log.write_text(text or day_log(number, range(1 + 4 * number, 31 + 4 * number), users=60))
+    return Config.of(**SMALL, days_dir=str(days_dir), day=f"day{number}", input=str(log)).but(**settings)
+
+
+def versions(days_dir) -> list[int]:
+    return sorted(int(name) for name in os.listdir(days_dir / "export") if name.isdigit())
+
+
+def original_ids(folder) -> list:
+    schema = schema_lib.load_schema(str(folder))
+    return list(read_catalogue(str(folder), schema, schema_lib.load_manifest(str(folder))).original_ids)
+
+
+def test_days_follow_each_other(tmp_path, capsys):
+    days = tmp_path / "days"
+    for number in range(2):
+        assert run_day(day_config(days, number)) == 0
+    first, second = (original_ids(days / f"day{number}" / "data") for number in range(2))
+    assert second[:len(first)] == first and len(second) > len(first)
+    entries = history.read(str(days))
+    assert [(each["day"], each["status"], each["version"], each["yesterday"]) for each in entries] == [
+        ("day0", "published", 1, None), ("day1", "published", 2, "day0")]
+    assert "hr@10/full: yesterday's model" in entries[1]["gate"][0] and 0 < entries[1]["data"]["drift"] < 1
+    assert "hr@10/full" in entries[1]["metrics"] and entries[1]["data"]["users"] == [60, 60]
+    run = json.loads((days / "day1" / "run" / "config.json").read_text())
+    assert run["train"]["init_from"] == str(days / "day0" / "run")
+    capsys.readouterr()
+    assert run_day(day_config(days, 1)) == 0  # again: nothing is done
+    assert versions(days) == [1, 2] and "day1  published  2" in capsys.readouterr().out
+
+    # A worse model is refused, and the day after goes on from the last that was published.
+    with pytest.raises(gate.GateError, match=r"day2 is not published: hr@10/full: .*REFUSED.*of day day1 stays") as refused:
+        run_day(day_config(days, 2, gate=("hr@10/full:5", "ndcg@10/full:-1")))
+    assert refused.value.exit_code == 3 and versions(days) == [1, 2]
+    entry = history.read(str(days))[2]
+    assert entry["status"] == "refused" and "REFUSED" in entry["reason"] and "passed" in entry["gate"][1]
+    assert run_day(day_config(days, 3)) == 0
+    assert history.read(str(days))[3]["yesterday"] == "day1"
+    # The refused day, run again with another gate, is published, and stays where it was in the history.
+    assert run_day(day_config(days, 2)) == 0
+    assert [each["status"] for each in history.read(str(days))] == ["published"] * 4
+    assert history.read(str(days))[2]["yesterday"] == "day1" and versions(days) == [1, 2, 3, 4]
+
+
+def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
+    days = tmp_path / "days"
+    assert run_day(day_config(days, 0)) == 0
+    with pytest.raises(gate.GateError, match=r"total variation of 0\.\d+ .*max_drift=0.05.*model of day0 stays"):
+        run_day(day_config(days, 1, max_drift=0.05))
+    assert history.read(str(days))[1]["status"] == "stopped" and not (days / "day1" / "run").exists()
+    with pytest.raises(gate.GateError, match="day2 lacks the features tags"):
+        run_day(day_config(days, 2, multi_feature_columns=()))
+    with pytest.raises(DataError, match="is the log of day day0"):
+        run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
+    with pytest.raises(DataError, match="no click remains|holds no|is empty"):
+        run_day(day_config(days, 4, text="user_id,item_id,timestamp,category,tags\n"))
+    assert versions(days) == [1] and [each["day"] for each in history.read(str(days))] == ["day0", "day1", "day2"]
+
+
+def test_a_killed_day_is_finished_by_the_same_command(tmp_path):
+    days = tmp_path / "days"
+    assert run_day(day_config(days, 0)) == 0
+    config = day_config(days, 1)
+    flags = [f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in
+             {**SMALL, "days_dir": days, "day": "day1", "input": config.prepare.input, "epochs": 40,
+              "checkpoint_every_steps": 5}.items()]
+    command = [sys.executable, "-m", "clrec_tf.daily", *flags]
+    with forked.Popen(command, start_new_session=True) as process:
+        end = time.monotonic() + 120
+        while time.monotonic() < end and not list((days / "day1" / "run").glob("checkpoints/*.index")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert [each["day"] for each in history.read(str(days))] == ["day0"] and versions(days) == [1]
+    assert forked.run(command, timeout=300, check=False).returncode == 0
+    assert [each["status"] for each in history.read(str(days))] == ["published"] * 2 and versions(days) == [1, 2]
+
+
+@pytest.mark.parametrize("settings, said", [
+    (dict(gate=("hr@10:-0.1",)), "--gate=hr@10:-0.1: 'hr@10:-0.1' must be METRIC:CHANGE"),
+    (dict(gate=("hr@10/full",)), "must be METRIC:CHANGE"), (dict(gate=("hr@10/full:little",)), "must be METRIC:CHANGE"),
+    (dict(day="../up"), "--day=../up must be a name"), (dict(day="export"), "--day=export must be a name"),
+    (dict(days_dir=""), "--days_dir is not set")])
+def test_bad_settings_are_told_before_any_work(tmp_path, settings, said):
+    with pytest.raises(UserError, match=said.replace("(", r"\(")):
+        run_day(day_config(tmp_path / "days", 0).but(**settings))
+
+
+def test_judgements():
+    demand = gate.demands_of(("hr@50/full/popularity=0.5:-.01",))[0]
+    assert (demand.kind, demand.k, demand.popularity, demand.change) == ("hr", 50, 0.5, -0.01)
+    judged = lambda before, now: gate.Judgement(demand, before, now)
+    assert judged(0.5, 0.495).passed and not judged(0.5, 0.4949).passed
+    assert judged(0.0, 0.0).passed and judged(0.0, 0.1).passed and not judged(0.1, 0.0).passed
+
+
+def test_relative_interval_is_paired():
+    """The same users in both: where each gains a tenth, every resample does."""
+    before = np.random.default_rng(0).random(300)
+    low, high = comparison.relative_interval(before, 1.1 * before, 0)
+    assert low == pytest.approx(0.1) and high == pytest.approx(0.1)
+    low, high = comparison.relative_interval(before, before[::-1], 0)
+    assert low < 0 < high
+
+
+def test_drift_by_hand():
+    assert data_report.drift(dict(a=1, b=1), dict(a=2, c=2)) == pytest.approx(0.5)
+    assert data_report.drift(dict(a=3), dict(a=1)) == 0.0 and data_report.drift(dict(a=3), dict(b=1)) == 1.0
+
+
+def test_a_damaged_history_is_told(tmp_path):
+    (tmp_path / "history.jsonl").write_text('{"day": "a", "status": "published"}\n{"day"\n')
+    with pytest.raises(DataError, match="history.jsonl, line 2"):
+        history.read(str(tmp_path))
