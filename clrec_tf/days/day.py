@@ -124,11 +124,9 @@ def _stages(config: Config, folders: DayFolders, before: Optional[DayFolders], d
 def _compare_data(config, folders, before, entry):
     """Reports what changed; `DataError` where it is the same log again, `GateError` where it drifted too far."""
     schemas = [schema_lib.load_schema(folder.data) for folder in (before, folders)]
-    files = [{name: digest for name, digest in schema.settings.get("sha256", {}).items()
-              if name not in ("vocabulary_from", "item_features", "dense_features")} for schema in schemas]
-    if files[0] == files[1]:
-        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}: give the log of day "
-                        f"{entry['day']}, and remove {folders.root}")
+    if _clicks_of(schemas[0]) == _clicks_of(schemas[1]):
+        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, and cut alike: give the "
+                        f"log of day {entry['day']}, and remove {folders.root}")
     entry["data"] = report = data_report.between(before.data, folders.data)
     print(f"data of {entry['day']} beside {entry['yesterday']}:")
     for name, value in report.items():
@@ -144,6 +142,13 @@ def _compare_data(config, folders, before, entry):
             f"the clicks of day {entry['day']} have a total variation of {report['drift']:.3f} from those of day "
             f"{entry['yesterday']} (--max_drift={config.days.max_drift:g}): is the log whole and of the same source? "
             f"If it is right, raise --max_drift; nothing was trained, and the model of {entry['yesterday']} stays")
+
+
+def _clicks_of(schema: schema_lib.Schema) -> tuple:
+    """What decides which clicks a data set has: files of the log, and where they were cut."""
+    beside = ("vocabulary_from", "item_features", "dense_features", "impressions")
+    files = {name: digest for name, digest in schema.settings["sha256"].items() if name not in beside}
+    return files, schema.settings["from_time"], schema.settings["to_time"]
 
 
 def _judge(config, folders, before, demands, entry):
