@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import Config
+from clrec_tf.config import Paths
+from clrec_tf.config import PrepareConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.intent_items import IntentItemEncoder
@@ -14,6 +16,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
 from clrec_tf.models.build import build_model
+from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.preparation.splits import DAY
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.training.restore import load_trained
@@ -145,6 +148,21 @@ def test_hidden_ids_need_something_else_to_see(data_dir):
             build_model(Config.of(id_dropout=0.3, **settings), schema, None, 0)
 
 
-def test_catalogue_needs_items():
+def test_catalogue_needs_items(tmp_path):
     with pytest.raises(UserError, match="--vocabulary=catalogue takes the items of --item_features"):
-        Config.of(vocabulary="catalogue")
+        prepare_text(tmp_path, text_of(20)[0], vocabulary="catalogue")
+
+
+def test_a_format_with_a_file_of_items_has_a_catalogue(tmp_path):
+    """MovieLens: film 3 is in u.item alone, film 4 has no genre."""
+    (tmp_path / "log").mkdir()
+    clicks = [f"{user}\t{1 + user % 2}\t5\t{1_600_000_000 + second}" for user in range(8) for second in range(4)]
+    (tmp_path / "log" / "u.data").write_text("\n".join(clicks) + "\n")
+    flags = lambda genre: "|".join("1" if number == genre else "0" for number in range(19))
+    (tmp_path / "log" / "u.item").write_text("".join(
+        f"{item}|film {item}|01-Jan-1995||url|{flags(genre)}\n" for item, genre in ((1, 1), (2, 2), (3, 1), (4, -1))))
+    data_dir = str(tmp_path / "data")
+    prepare_folder(Paths(data_dir=data_dir), PrepareConfig(
+        input=str(tmp_path / "log"), format="movielens", vocabulary="catalogue", min_train_length=1))
+    catalogue = read_catalogue(data_dir, schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir))
+    assert list(catalogue.original_ids) == [1, 2, 3] and list(catalogue.cold) == [False, False, True]

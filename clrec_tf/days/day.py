@@ -125,8 +125,8 @@ def _compare_data(config, folders, before, entry):
     """Reports what changed; `DataError` where it is the same log again, `GateError` where it drifted too far."""
     schemas = [schema_lib.load_schema(folder.data) for folder in (before, folders)]
     if _clicks_of(schemas[0]) == _clicks_of(schemas[1]):
-        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, and cut alike: give the "
-                        f"log of day {entry['day']}, and remove {folders.root}")
+        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, and cut alike: give "
+                        f"the log of day {entry['day']}, and remove {folders.root}")
     entry["data"] = report = data_report.between(before.data, folders.data)
     print(f"data of {entry['day']} beside {entry['yesterday']}:")
     for name, value in report.items():

@@ -65,6 +65,8 @@ class Encoder:
 
     def _without_cold_ids(self, rows):
         """Item rows [...,C], those of cold items with the id negative."""
+        if not self._cold.any():
+            return rows
         ids = rows[..., 0]
         cold = (ids < len(self._cold)) & self._cold[np.minimum(ids, len(self._cold) - 1)]
         return np.concatenate([np.where(cold, -ids, ids)[..., None], rows[..., 1:]], axis=-1) if cold.any() else rows

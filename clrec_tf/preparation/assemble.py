@@ -67,6 +67,9 @@ def _with_unclicked(items: pl.DataFrame, tables: list[ItemTable], left, settings
     """
     if settings.vocabulary != "catalogue":
         return items
+    if not tables:
+        raise UserError("--vocabulary=catalogue takes the items of --item_features, which is not given: give it, or "
+                        "--vocabulary=all for the items of the log")
     known = set(items["item"]) | set(left)
     for table in tables:
         described = [pl.col(f"f:{name}").list.len() > 0 if several else pl.col(f"f:{name}").is_not_null()
@@ -86,7 +89,7 @@ def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareCon
       settings: of the command.
       report: gets how many items are known, new, absent and retired.
     """
-    earlier = earlier_vocabulary.read(settings.vocabulary_from, settings)
+    earlier = earlier_vocabulary.read(settings.vocabulary_from)
     newest = int(clicks.timestamp.max()) if clicks.timestamp is not None else None
     earlier_vocabulary.check_fits(earlier, items["item"], newest, settings)
     absent = earlier.absent(items["item"])

@@ -63,11 +63,11 @@ class EarlierVocabulary:
         return ~self.items["item"].is_in(items.implode()).to_numpy()
 
 
-def read(data_dir: str, settings: PrepareConfig) -> EarlierVocabulary:
+def read(data_dir: str) -> EarlierVocabulary:
     """Reads it.
 
     Raises:
-      UserError: the folder is none of prepare, or its hash buckets are others; DataError: it is damaged or too old.
+      UserError: the folder is none of prepare; DataError: it is damaged or too old.
     """
     flag = f"--vocabulary_from={data_dir}"
     if not os.path.exists(os.path.join(data_dir, schema_lib.MANIFEST_FILE)):
@@ -88,8 +88,8 @@ def read(data_dir: str, settings: PrepareConfig) -> EarlierVocabulary:
     if schema.content_width:
         schema_lib.check_file(data_dir, schema_lib.CONTENT_FILE)
         content = np.load(os.path.join(data_dir, schema_lib.CONTENT_FILE), allow_pickle=False)[1:]
-    return EarlierVocabulary(data_dir, schema, pl.DataFrame(columns, strict=False), catalogue.last_click,
-                             catalogue.cold, values, content)
+    return EarlierVocabulary(data_dir, schema, pl.DataFrame(columns, strict=False),
+                             catalogue.last_click, catalogue.cold, values, content)
 
 
 def _texts(rows: np.ndarray, values: list[str], width: int) -> pl.Series:

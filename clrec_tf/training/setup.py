@@ -101,8 +101,9 @@ def set_up(config: Config, runtime) -> Run:
     if resumed:
         _restore(checkpoints, progress, settings.validation_metric, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
-    taken = _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime) if not progress.step else False
-    if objective.prefills and not progress.step and not taken:
+    begins = not progress.step
+    taken = begins and _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime)
+    if objective.prefills and begins and not taken:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
 

@@ -173,7 +173,8 @@ class WarmStart:
             elif key == "optimizer/_iterations":
                 value = np.zeros_like(value)
             parts.append(f"{prefix}_part-{number}")
-            tf.raw_ops.SaveV2(prefix=parts[-1], tensor_names=[name], shape_and_slices=[""], tensors=[tf.constant(value)])
+            tf.raw_ops.SaveV2(prefix=parts[-1], tensor_names=[name], shape_and_slices=[""],
+                              tensors=[tf.constant(value)])
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=False)
         return prefix
 
