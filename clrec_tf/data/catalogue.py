@@ -36,7 +36,8 @@ class Catalogue:
 def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalogue:
     """Reads the catalogue; `DataError` names a shard that is damaged, incomplete or not in id order 1..V."""
     spec = dict(item_id=shards.scalar(tf.int64), count=shards.scalar(tf.int64), original_id=shards.scalar(tf.string),
-                title=shards.scalar(tf.string, b""), last_click=shards.scalar(tf.int64, -1), cold=shards.scalar(tf.int64, 0), **{feature.key: shards.integers() for feature in schema.features})
+                title=shards.scalar(tf.string, b""), last_click=shards.scalar(tf.int64, -1),
+                cold=shards.scalar(tf.int64, 0), **{feature.key: shards.integers() for feature in schema.features})
     rows, counts, original_ids, titles, last_clicks, cold = [], [], [], [], [], []
     for shard, batch in shards.parsed_batches(data_dir, manifest.shards.get("catalogue", ()), spec):
         ids = batch["item_id"].numpy()

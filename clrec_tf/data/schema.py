@@ -26,7 +26,8 @@ A sequence Example (train, valid, test) has int64 features::
                           0 for hash buckets and unknown targets, so that equal ids have equal features
 
 A catalogue Example has item_id [1], count [1] (training clicks), original_id (bytes), optional title (bytes), optional
-last_click [1] (seconds, of any part), cold [1] (1: no training part, of this data set or one before, has a click) and the item's f:<feature> values ([1] or [width]).
+last_click [1] (seconds, of any part) and cold [1] (1: no training part, of this data set or one before, has a click),
+and the item's f:<feature> values ([1] or [width]).
 """
 import dataclasses
 import hashlib

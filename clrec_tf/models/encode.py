@@ -117,5 +117,6 @@ class Encoder:
     def _user_chunks(self, encode, users):
         for start in range(0, users.num_users, CHUNK_USERS):
             histories = users.histories(start, min(start + CHUNK_USERS, users.num_users), self._max_history)
-            yield encode(tf.constant(self._without_cold_ids(histories.item_rows), tf.int64), tf.constant(histories.mask),
+            rows = self._without_cold_ids(histories.item_rows)
+            yield encode(tf.constant(rows, tf.int64), tf.constant(histories.mask),
                          tf.constant(histories.time_gaps, tf.int64), tf.constant(histories.dwell, tf.int64))

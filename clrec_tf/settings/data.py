@@ -118,7 +118,8 @@ class PrepareConfig(Section):
     vocabulary: str = setting("train",
         "Items that have an id: train: those of the training part. all: those of the other parts too, which nothing "
         "is learned of, as papers count that number items before they split. catalogue: those, and every item of "
-        "--item_features, or of the file of items that a format has, that has a feature, for train --id_dropout. (Both need --min_item_count=1.)",
+        "--item_features, or of the file of items that a format has, that has a feature, for train "
+        "--id_dropout. (Both need --min_item_count=1.)",
         choices=("train", "all", "catalogue"))
     vocabulary_from: str = setting("",
         "Data folder of an earlier prepare, whose numbers of items and feature values are kept: new ones come after "
@@ -141,5 +142,5 @@ class PrepareConfig(Section):
         if self.from_time and self.from_time == self.to_time:
             raise UserError(f"--from={self.from_time} equals --to: no click remains")
         if self.vocabulary != "train" and self.min_item_count > 1:
-            raise UserError(f"--vocabulary={self.vocabulary} with --min_item_count={self.min_item_count}: all items have an id, "
-                            "however rare; leave one of them out")
+            raise UserError(f"--vocabulary={self.vocabulary} with --min_item_count={self.min_item_count}: all items have "
+                            "an id, however rare; leave one of them out")
