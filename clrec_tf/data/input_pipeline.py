@@ -12,7 +12,7 @@ from clrec_tf.data import windows
 
 def per_click(schema: schema_lib.Schema) -> list[str]:
     """Names of what the data holds once per click, besides the item row."""
-    return ["timestamp"] * schema.has_timestamps + ["dwell"] * schema.has_dwell
+    return ["timestamp"] * schema.has_timestamps + ["dwell"] * schema.has_dwell + ["event"] * bool(schema.event_weights)
 
 
 def example_spec(schema: schema_lib.Schema) -> dict:
@@ -38,7 +38,7 @@ def parse_pool(serialized, expected, files, schema: schema_lib.Schema) -> dict:
 
     Returns:
       dict of `rows` [E,C] int64 item rows of all clicks, `splits` [n+1] int64 where sequences begin and end,
-      `user_id` [n], `weight` [n], and `timestamp` [E] and `dwell` [E] if the data has them.
+      `user_id` [n], `weight` [E], of each click as a target, and `timestamp` [E] and `dwell` [E] if the data has them.
 
     Raises:
       tf.errors.InvalidArgumentError: (when run) counts, lengths or ids do not agree with manifest and schema.
@@ -62,12 +62,18 @@ def parse_pool(serialized, expected, files, schema: schema_lib.Schema) -> dict:
                          "a weight is negative or not finite", files))
     checks += [_check(parsed[name].row_lengths() == lengths, f"{name} is not one per click", files)
                for name in per_click(schema)]
+    weight = tf.gather(parsed["weight"].values, items.value_rowids())
+    if schema.event_weights:
+        events = parsed["event"].values
+        checks.append(_check((events >= 0) & (events <= len(schema.event_weights)),
+                             f"an event is outside 0..{len(schema.event_weights)}", files))
+        weight *= tf.gather([1.0, *(weight for _, weight in schema.event_weights)], events)
     with tf.control_dependencies(checks):
         columns = [items.values[:, None]]
         columns += [tf.reshape(parsed[f.key].values, [-1, f.width]) for f in schema.features]
         pool = {"rows": tf.concat(columns, axis=1), "splits": items.row_splits,
-                "user_id": parsed["user_id"].values, "weight": parsed["weight"].values}
-    return {**pool, **{name: parsed[name].values for name in per_click(schema)}}
+                "user_id": parsed["user_id"].values, "weight": tf.identity(weight)}
+    return {**pool, **{name: parsed[name].values for name in per_click(schema) if name != "event"}}
 
 
 def target_clicks(splits, target_mode: str):
@@ -111,7 +117,7 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
         "length": length,
         "target": tf.gather(pool["rows"], targets),
         "user_id": tf.gather(pool["user_id"], sequences),
-        "weight": tf.where(valid & (length > 0), tf.gather(pool["weight"], sequences), 0.0),
+        "weight": tf.where(valid & (length > 0), tf.gather(pool["weight"], targets), 0.0),
     }
     if "timestamp" in pool:
         times = pool["timestamp"]

@@ -21,6 +21,7 @@ A sequence Example (train, valid, test) has int64 features::
     target_count  1       how many of the last events are targets (train: 1; valid and test: ≥ 1)
     item_id       [n]     1..item_rows-1, oldest first; 0 only for a target outside the vocabulary
     timestamp     [n]     seconds, ≤ 0 = unknown; only if schema.has_timestamps
+    event         [n]     number of the behaviour in schema.event_weights, from 1; 0 = none; only if there are weights
     dwell         [n]     whole seconds that the user stayed, −1 = unknown; only if schema.has_dwell
     f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`;
                           0 for hash buckets and unknown targets, so that equal ids have equal features
@@ -70,6 +71,8 @@ class Schema:
       format_version: of this layout.
       versions: of the packages that wrote it.
       has_dwell: whether examples carry `dwell`; folders older than this entry have none.
+      event_weights: (behaviour, what its targets count in the loss) in the order of the numbers in `event`; () where
+        examples have no behaviours.
     """
     num_items: int
     item_rows: int
@@ -84,6 +87,7 @@ class Schema:
     format_version: int = FORMAT_VERSION
     versions: dict = dataclasses.field(default_factory=dict)
     has_dwell: bool = False
+    event_weights: tuple[tuple[str, float], ...] = ()
 
     @property
     def item_width(self) -> int:
@@ -97,8 +101,8 @@ class Schema:
 
     def hash(self) -> str:
         """sha256 of the facts that a model depends on (not of package versions)."""
-        # Without dwell times the hash is that of folders older than the entry.
-        left_out = ("versions",) if self.has_dwell else ("versions", "has_dwell")
+        # Without dwell times or weights the hash is that of folders older than the entry.
+        left_out = {"versions", *(name for name in ("has_dwell", "event_weights") if not getattr(self, name))}
         facts = {k: v for k, v in dataclasses.asdict(self).items() if k not in left_out}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -162,6 +166,7 @@ def load_schema(data_dir: str) -> Schema:
                         f"reads {FORMAT_VERSION}: prepare the data again")
     try:
         values["features"] = tuple(Feature(**feature) for feature in values["features"])
+        values["event_weights"] = tuple((kind, weight) for kind, weight in values.get("event_weights", ()))
         return Schema(**values)
     except (TypeError, KeyError) as error:
         raise DataError(f"{data_dir}/{SCHEMA_FILE} has missing or unknown entries ({error}): prepare the data again"

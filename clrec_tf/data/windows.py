@@ -79,7 +79,8 @@ def windows_batch(pool, windows, batch_index) -> dict:
         "history": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0), "length": counts,
         "row": tf.squeeze(tf.where(tf.reshape(mask, [-1])), axis=1),
         "target": tf.gather(pool["rows"], tf.boolean_mask(clicks, mask) + 1),
-        "user_id": of_targets("user_id"), "weight": of_targets("weight")}
+        "user_id": of_targets("user_id"),
+        "weight": tf.gather(pool["weight"], tf.boolean_mask(clicks, mask) + 1)}
     if "timestamp" in pool:
         times = pool["timestamp"]
         following = tf.gather(times, tf.where(mask, clicks + 1, 0))

@@ -37,7 +37,13 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     """
     report = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples))
     report |= dict(ids_are_text_since=log.text_ids) if log.text_ids else {}
+    weights = events.weights_of(settings.event_weights)
     frame = _filtered(log.clicks, settings, report)
+    if "event" in frame.columns:
+        report["events"] = events.counts(frame)
+    if weights:
+        given = f"--event_weights={','.join(settings.event_weights)}"
+        frame = frame.with_columns(kind=pl.Series(events.numbers(frame, weights, given), dtype=pl.Int64))
     clicks, items = number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
@@ -133,7 +139,7 @@ def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConf
     """Numbers users and items by first appearance, and sorts.
 
     Args:
-      frame: user, item, optional timestamp, order, dwell, title and f:<feature>.
+      frame: user, item, optional timestamp, order, dwell, kind, title and f:<feature>.
       features: name -> whether it has several values.
       settings: the separator inside several-valued features, and words for what is missing.
 
@@ -159,11 +165,11 @@ def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConf
             f"{settings.input}: column {name!r}")])
         items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
             first, on="number", how="left", maintain_order="left").drop("number")
-    stayed = [frame["dwell"]] if "dwell" in frame.columns else []
+    stayed = [frame[name] for name in ("dwell", "kind") if name in frame.columns]
     clicks = pl.DataFrame([codes["user"], codes["item"], *ordered, *stayed]).sort("user", *by, maintain_order=True)
+    column = lambda name: clicks[name].to_numpy() if name in clicks.columns else None
     return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
-                  clicks["timestamp"].to_numpy() if "timestamp" in by else None,
-                  clicks["dwell"].to_numpy() if stayed else None), items
+                  clicks["timestamp"].to_numpy() if "timestamp" in by else None, column("dwell"), column("kind")), items
 
 
 def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:

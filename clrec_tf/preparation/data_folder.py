@@ -34,6 +34,8 @@ def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) 
         columns["timestamp"] = (sequences.timestamp[events], offsets)
     if sequences.dwell is not None:
         columns["dwell"] = (sequences.dwell[events], offsets)
+    if sequences.event is not None:
+        columns["event"] = (sequences.event[events], offsets)
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):
         # Neither an unknown target nor a hash bucket has features: what shares an id must share its row.
         columns[feature.key] = (np.where(known[:, None], values[item], 0).reshape(-1), offsets * feature.width)

@@ -12,6 +12,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import dense_features
 from clrec_tf.preparation.earlier_vocabulary import EarlierVocabulary
+from clrec_tf.preparation import events
 from clrec_tf.preparation import foresight
 from clrec_tf.preparation.impressions import exposures_of_log
 from clrec_tf.preparation import splits
@@ -183,7 +184,8 @@ def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...]
         id_type="string" if settings.id_type == "string" else vocabulary_lib.id_type(log.items["item"]),
         has_timestamps=log.clicks.timestamp is not None, num_users=users, total_clicks=int(vocabulary.counts.sum()),
         split=dict(rule=settings.split, **rule), settings=identity, versions=versions(),
-        has_dwell=log.clicks.dwell is not None)
+        has_dwell=log.clicks.dwell is not None,
+        event_weights=tuple(events.weights_of(settings.event_weights).items()))
 
 
 def _content(path: str, original_ids: list[str], earlier: Optional[EarlierVocabulary], report: dict

@@ -1,6 +1,8 @@
-"""Behaviours of a log, such as pv and buy, and those that are kept."""
+"""Behaviours of a log, such as pv and buy, those that are kept, and what each weighs."""
+import math
 from typing import Sequence
 
+import numpy as np
 import polars as pl
 
 from clrec_tf.errors import UserError
@@ -23,6 +25,49 @@ def kept(frame: pl.DataFrame, wanted: Sequence[str]) -> pl.DataFrame:
     if unknown:
         raise UserError(f"{flag}: {unknown[0]} is not in the log, which has {', '.join(present[:20])}")
     return frame.filter(pl.col("event").is_in(list(names.values())))
+
+
+def counts(frame: pl.DataFrame) -> dict[str, int]:
+    """How many clicks are of each behaviour, the most frequent first; of those without one under "(none)"."""
+    by_kind = frame["event"].fill_null("(none)").value_counts(sort=True)
+    return dict(zip(by_kind["event"].to_list(), by_kind["count"].to_list()))
+
+
+def weights_of(given: Sequence[str]) -> dict[str, float]:
+    """--event_weights as behaviour -> weight; `UserError` where an entry is no weight from 0 on."""
+    weights = {}
+    for text in given:
+        kind, _, weight = text.rpartition(":")
+        try:
+            weights[kind.strip()] = float(weight)
+        except ValueError:
+            weights[kind.strip()] = math.nan
+        if not kind or not 0 <= weights[kind.strip()] < math.inf:
+            raise UserError(f"--event_weights={','.join(given)}: {text!r} must be a behaviour and a weight from 0 on, "
+                            "such as buy:3")
+    if given and not any(weights.values()):
+        raise UserError(f"--event_weights={','.join(given)}: a log whose targets all weigh 0 teaches nothing")
+    return weights
+
+
+def numbers(frame: pl.DataFrame, weights: dict[str, float], flag: str) -> np.ndarray:
+    """Number of each click's behaviour among the weights, from 1; 0: it has none, which weighs 1. [N] int64.
+
+    Raises:
+      UserError: there are no behaviours, one has no weight, or a weight is of none.
+    """
+    if "event" not in frame.columns:
+        raise UserError(f"{flag}: the log has no behaviours; give --event_column, or leave --event_weights out")
+    present = frame["event"].drop_nulls().unique().sort().to_list()
+    names = {_same(kind, present): number for number, kind in enumerate(weights, 1)}
+    for kind in present:
+        if kind not in names:
+            raise UserError(f"{flag}: {kind} has no weight, though the log has it: give it one, or leave it out with "
+                            "--keep_events")
+    absent = [kind for kind in names if kind not in present]
+    if absent:
+        raise UserError(f"{flag}: {absent[0]} is not in the log, which has {', '.join(present[:20])}")
+    return frame["event"].replace_strict(names, default=0, return_dtype=pl.Int64).fill_null(0).to_numpy()
 
 
 def _same(wanted: str, present: list[str]) -> str:

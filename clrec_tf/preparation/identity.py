@@ -14,7 +14,7 @@ _FILES = ("input", "item_features", "dense_features", "impressions")
 _WITHOUT_EFFECT = ("dry_run", "max_bad_rows")
 # Settings younger than the first data folders: without effect they are left out, so that those keep their identity.
 _LATER = ("dwell_column", "split_quantile", "valid_share", "columns", "encoding", "quote", "null_values", "id_type",
-          "item_features_id", "order_column", "timestamp_format", "max_time", "vocabulary", "retire_after")
+          "item_features_id", "order_column", "timestamp_format", "max_time", "vocabulary", "retire_after", "event_weights")
 
 
 def check_files(settings: PrepareConfig) -> None:

@@ -20,16 +20,18 @@ class Clicks:
       item: [N] int32, index into a table of the log's items.
       timestamp: [N] int64, seconds; None without time stamps.
       dwell: [N] int64, seconds that the user stayed, −1 = unknown; None without dwell times.
+      event: [N] int64, number of the behaviour, 0 = none; None where behaviours have no weights.
     """
     user: np.ndarray
     item: np.ndarray
     timestamp: Optional[np.ndarray]
     dwell: Optional[np.ndarray] = None
+    event: Optional[np.ndarray] = None
 
     def where(self, mask: np.ndarray) -> "Clicks":
         """The clicks [M] that mask [N] selects."""
         return Clicks(self.user[mask], self.item[mask], *(
-            None if values is None else values[mask] for values in (self.timestamp, self.dwell)))
+            None if values is None else values[mask] for values in (self.timestamp, self.dwell, self.event)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Sequences:
       item: [E] int32, index into the table of the log's items.
       item_id: [E] int32, id in the vocabulary or a hash bucket; 0 for a target outside the vocabulary.
       timestamp, dwell: [E] int64, seconds, or None.
+      event: [E] int64, number of the behaviour, or None.
     """
     user: np.ndarray
     offsets: np.ndarray
@@ -51,6 +54,7 @@ class Sequences:
     item_id: np.ndarray
     timestamp: Optional[np.ndarray]
     dwell: Optional[np.ndarray] = None
+    event: Optional[np.ndarray] = None
 
     def __len__(self) -> int:
         return len(self.user)
@@ -140,4 +144,4 @@ def _sequences(clicks: Clicks, item_id: np.ndarray, target: np.ndarray) -> Seque
     offsets = np.append(first, len(clicks.user)).astype(np.int64)
     target_count = np.add.reduceat(target, first, dtype=np.int64) if len(first) else np.zeros(0, np.int64)
     return Sequences(clicks.user[first], offsets, target_count, clicks.item, item_id[clicks.item], clicks.timestamp,
-                     clicks.dwell)
+                     clicks.dwell, clicks.event)

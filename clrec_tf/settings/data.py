@@ -86,7 +86,10 @@ class PrepareConfig(Section):
                                 "tomorrow).")
     dwell_column: str = setting("", "Column of the seconds that the user stayed with the item, rounded down; empty or "
                                     "negative values are unknown (formats columns and recbole).")
-    event_column: str = setting("", "Column of the behaviour, for --keep_events (format columns).")
+    event_column: str = setting("", "Column of the behaviour, for --keep_events and --event_weights (format columns).")
+    event_weights: tuple[str, ...] = setting((), "What a target of each behaviour counts in the loss, such as "
+                                                 "buy:3,cart:2,pv:1; every behaviour that is kept needs a weight "
+                                                 "(default: all count 1).")
     title_column: str = setting("title",
         "Column of the item's title, shown by retrieve, in the log or in --item_features.")
     feature_columns: tuple[str, ...] = setting((), "Categorical item features, one value each (format columns and "
