@@ -48,8 +48,9 @@ def test_records_by_hand(tmp_path):
         {"user_id": [0], "weight": [1.0], "target_count": [1], "item_id": [1, 2, 0], "timestamp": [1, 2, 4],
          "f:kind": [1, 1, 0], "f:tags": [2, 1, 1, 0, 0, 0]}]
     assert prepared_data.read_split(data_dir, "catalogue") == [
-        {"item_id": [1], "count": [2], "original_id": [b"a"], "f:kind": [1], "f:tags": [2, 1]},
-        {"item_id": [2], "count": [2], "original_id": [b"b"], "f:kind": [1], "f:tags": [1, 0]}]
+        {"item_id": [1], "count": [2], "original_id": [b"a"], "last_click": [6], "f:kind": [1],
+         "f:tags": [2, 1]},
+        {"item_id": [2], "count": [2], "original_id": [b"b"], "last_click": [5], "f:kind": [1], "f:tags": [1, 0]}]
     schema = schema_lib.load_schema(data_dir)
     assert (schema.num_items, schema.item_rows, schema.total_clicks, schema.num_users) == (2, 3, 4, 2)
     assert schema.id_type == "string" and schema.has_timestamps

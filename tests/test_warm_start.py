@@ -152,10 +152,9 @@ def test_means_of_alike_by_hand():
     (dict(user_encoder="mean"), r"has another model: .*--user_encoder=mean"),
     (dict(max_history=7), r"has another model: .*position.*--max_history=7 \(there 6\)"),
 ])
+@pytest.mark.parametrize("trained", ["raw"], indirect=True)
 def test_another_model_is_refused(days, trained, tmp_path, settings, said):
     trained, model = trained
-    if "model" in model:
-        pytest.skip("one model is enough")
     with pytest.raises(UserError, match=said):
         set_up(small_run.config(days[1], tmp_path / "run", 0, {**model, **settings}, init_from=trained.paths.workdir),
                LocalRuntime())
