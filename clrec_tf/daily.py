@@ -17,5 +17,5 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths", "days", "prepare", "model", "loss", "train", "evaluate", "dial", "export",
+    command_line.run(main, uses=("paths.seed", "paths.plugins", "paths.export_dir", "days", "prepare", "model", "loss", "train", "evaluate", "dial", "export",
                                  "serve.model_name", "serve.max_k"), usage=__doc__)

@@ -153,6 +153,12 @@ def test_catalogue_needs_items(tmp_path):
         prepare_text(tmp_path, text_of(20)[0], vocabulary="catalogue")
 
 
+def test_catalogue_needs_features(tmp_path):
+    (tmp_path / "items.tsv").write_text(text_of(20)[1])
+    with pytest.raises(UserError, match="known by their features alone, and none is named: give --feature_columns"):
+        prepare_text(tmp_path, text_of(20)[0], vocabulary="catalogue", item_features=str(tmp_path / "items.tsv"))
+
+
 def test_a_format_with_a_file_of_items_has_a_catalogue(tmp_path):
     """MovieLens: film 3 is in u.item alone, film 4 has no genre."""
     (tmp_path / "log").mkdir()

@@ -56,6 +56,13 @@ def test_days_follow_each_other(tmp_path, capsys):
     assert "hr@10/full" in entries[1]["metrics"] and entries[1]["data"]["users"] == [60, 60]
     run = json.loads((days / "day1" / "run" / "config.json").read_text())
     assert run["train"]["init_from"] == str(days / "day0" / "run")
+    with pytest.raises(UserError, match="day day1: .*was prepared with .*remove .*day1 to begin the day anew"):
+        run_day(day_config(days, 1, from_time="20200101"))
+    with pytest.raises(UserError, match=r"day day9: .*another model: --embedding_dim=16 \(there 8\).*settings of day day1"):
+        run_day(day_config(days, 9, text=day_log(2, range(9, 39), users=60), embedding_dim=16))
+    with pytest.raises(DataError, match=r"day day8: .* ends at 2020-09-12.*before --vocabulary_from"):
+        run_day(day_config(days, 8, text=day_log(0, range(1, 31), users=60).replace(",16000", ",15999")))
+    assert len(history.read(str(days))) == 2
     capsys.readouterr()
     assert run_day(day_config(days, 1)) == 0  # again: nothing is done
     assert versions(days) == [1, 2] and "day1  published  2" in capsys.readouterr().out
@@ -124,6 +131,7 @@ def test_judgements():
     assert (demand.kind, demand.k, demand.popularity, demand.change) == ("hr", 50, 0.5, -0.01)
     judged = lambda before, now: gate.Judgement(demand, before, now)
     assert judged(0.5, 0.495).passed and not judged(0.5, 0.4949).passed
+    assert "0 beside 0 says nothing" in judged(0.0, 0.0).text()
     assert judged(0.0, 0.0).passed and judged(0.0, 0.1).passed and not judged(0.1, 0.0).passed
 
 

@@ -101,7 +101,7 @@ def test_what_is_learned_is_the_weighted_distribution_over_the_queues(data_dir):
     (dict(event_weights=("buy:0", "pv:0", "cart:0", "fav:0")), "weigh 0 teaches nothing"),
     (dict(event_weights=("buy:2", "pv:1", "cart:1")), "fav has no weight"),
     (dict(event_weights=(*FLAG, "like:1")), "like is not in the log, which has buy, cart, fav, pv"),
-    (dict(event_column=""), "the log has no behaviours; give --event_column")])
+    (dict(event_column=""), "the log has no behaviours; give --event_column, which")])
 def test_bad_weights_are_told(tmp_path, settings, said):
     with pytest.raises(UserError, match=said):
         prepare_text(tmp_path, text_of(), **{**dict(event_column="behaviour", event_weights=FLAG), **settings})

@@ -150,7 +150,7 @@ def test_means_of_alike_by_hand():
 @pytest.mark.parametrize("settings, said", [
     (dict(embedding_dim=16), r"has another model: .*--embedding_dim=16 \(there 8\)"),
     (dict(user_encoder="mean"), r"has another model: .*--user_encoder=mean"),
-    (dict(max_history=7), r"has another model: .*position.*--max_history=7 \(there 6\)"),
+    (dict(max_history=7), r"has another model: --max_history=7 \(there 6\), .*position"),
 ])
 @pytest.mark.parametrize("trained", ["raw"], indirect=True)
 def test_another_model_is_refused(days, trained, tmp_path, settings, said):
@@ -174,7 +174,12 @@ def test_other_data_are_refused(days, tmp_path):
     with pytest.raises(UserError, match="is --workdir itself"):
         set_up(small_run.config(days[1], tmp_path / "run2", 0, dict(use_features=True),
                                 init_from=str(tmp_path / "run2")), LocalRuntime())
-    with pytest.raises(UserError, match="holds no run|no run"):
+    second = small_run.config(days[1], tmp_path / "later", 0, dict(use_features=True))
+    assert small_run.run(second) == 0
+    with pytest.raises(UserError, match="ends before the data that --init_from=.*known already"):
+        set_up(small_run.config(days[0], tmp_path / "run4", 0, dict(use_features=True),
+                                init_from=second.paths.workdir), LocalRuntime())
+    with pytest.raises(UserError, match="--init_from=.*nothing holds no run: give the --workdir"):
         set_up(small_run.config(days[1], tmp_path / "run3", 0, dict(use_features=True),
                                 init_from=str(tmp_path / "nothing")), LocalRuntime())
 

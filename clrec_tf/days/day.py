@@ -77,13 +77,16 @@ def run_day(config: Config) -> int:
         raise UserError(f"--day={day} must be a name of letters, digits, dots and hyphens, such as 2026-11-29")
     os.makedirs(days_dir, exist_ok=True)
     days = history.read(days_dir)
-    if any(each["day"] == day and each["status"] == history.PUBLISHED for each in days):
-        logging.info("day %s is published already", day)
-        print(history.table(days))
-        return 0
     yesterday = history.last_published(days, day)
     folders = DayFolders(os.path.join(days_dir, day))
     before = DayFolders(os.path.join(days_dir, yesterday["day"])) if yesterday else None
+    config = _of_day(config, folders, before)
+    if any(each["day"] == day and each["status"] == history.PUBLISHED for each in days):
+        if os.path.exists(folders.data):
+            _prepared(config, folders, day)  # an error where the day was published from another log
+        logging.info("day %s is published already", day)
+        print(history.table(days))
+        return 0
     entry = dict(day=day, yesterday=yesterday and yesterday["day"], began=round(time.time()))
     try:
         code = _stages(config, folders, before, demands, entry)
@@ -101,16 +104,19 @@ def run_day(config: Config) -> int:
 def _stages(config: Config, folders: DayFolders, before: Optional[DayFolders], demands, entry: dict) -> int:
     """What `run_day` does; fills the day's entry."""
     logging.info("day %s%s: prepare", entry["day"], f", after {entry['yesterday']}" if before else ", the first one")
-    config = config.but(data_dir=folders.data, workdir=folders.run, vocabulary_from=before.data if before else "",
-                        retire_after=config.prepare.retire_after if before else 0,
-                        export_dir=config.paths.export_dir or os.path.join(config.days.days_dir, "export"))
-    schema = prepare_folder(config.paths, config.prepare)
+    schema = _prepared(config, folders, entry["day"])
     entry |= dict(clicks=schema.total_clicks, items=schema.num_items)
     if before:
         _compare_data(config, folders, before, entry)
         config = config.but(init_from=before.run)
     logging.info("day %s: train", entry["day"])
-    code = loop.train(config, LocalRuntime())
+    try:
+        code = loop.train(config, LocalRuntime())
+    except UserError as error:
+        if not before:
+            raise
+        raise type(error)(f"day {entry['day']}: {error}. (daily sets --workdir and --init_from itself: give the settings "
+                          f"of day {entry['yesterday']}, or begin anew in another --days_dir)") from error
     if code:
         return code
     metrics = evaluate(config.but(ks=_cutoffs(config, demands)))
@@ -119,6 +125,22 @@ def _stages(config: Config, folders: DayFolders, before: Optional[DayFolders], d
         _judge(config, folders, before, demands, entry)
     entry.update(status=history.PUBLISHED, version=_published(config), seconds=round(time.time()) - entry["began"])
     return 0
+
+
+def _of_day(config: Config, folders: DayFolders, before: Optional[DayFolders]) -> Config:
+    """The settings with the day's folders, and yesterday's vocabulary."""
+    return config.but(data_dir=folders.data, workdir=folders.run, vocabulary_from=before.data if before else "",
+                      retire_after=config.prepare.retire_after if before else 0,
+                      export_dir=config.paths.export_dir or os.path.join(config.days.days_dir, "export"))
+
+
+def _prepared(config: Config, folders: DayFolders, day: str) -> schema_lib.Schema:
+    """Prepares the day's log, or finds it prepared; errors say which day, and what daily's user can do."""
+    try:
+        return prepare_folder(config.paths, config.prepare)
+    except UserError as error:
+        raise type(error)(f"day {day}: {error}. (daily sets --data_dir and --vocabulary_from itself: correct --input, "
+                          f"--from, --to or --day, or remove {folders.root} to begin the day anew)") from error
 
 
 def _compare_data(config, folders, before, entry):

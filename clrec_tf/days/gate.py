@@ -63,6 +63,8 @@ class Judgement:
         """One line."""
         interval = "" if self.low is None else f" (95 %: {self.low:+.1%} to {self.high:+.1%})"
         verdict = "passed" if self.passed else "REFUSED"
+        if not self.before and not self.now:
+            verdict += ", but 0 beside 0 says nothing: take a larger K, or more users"
         return (f"{self.demand.metric}: yesterday's model {self.before:.4f}, today's {self.now:.4f}, change "
                 f"{self.change:+.1%}{interval}, at least {self.demand.change:+.1%} demanded: {verdict}")
 

@@ -1,4 +1,4 @@
-"""The history of days, history.jsonl in --days_dir: one JSON object a day, in the order in which they were first run."""
+"""The history of days, history.jsonl in --days_dir: an object a day, in the order in which they were first run."""
 import json
 import os
 from typing import Optional
@@ -7,6 +7,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.system import atomic
 
 HISTORY_FILE = "history.jsonl"
+_WIDTH = 80  # of reasons in the table
 PUBLISHED, REFUSED, STOPPED = "published", "refused", "stopped"
 
 
@@ -44,11 +45,16 @@ def last_published(days: list[dict], before: str) -> Optional[dict]:
 
 def table(days: list[dict]) -> str:
     """The history as text."""
-    lines = [("day", "status", "version", "clicks", "new items", "drift", "why")]
+    lines = [("day", "status", "version", "training clicks", "new items", "drift", "why")]
     for each in days:
         data = each.get("data") or {}
         share = lambda name: f"{data[name]:.3f}" if name in data else ""
         lines.append((each["day"], each["status"], str(each.get("version", "")), str(each.get("clicks", "")),
-                      share("new_items"), share("drift"), each.get("reason", "")))
+                      share("new_items"), share("drift"), _short(each.get("reason", ""))))
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def _short(reason: str) -> str:
+    """The begin of a reason; history.jsonl has all of it."""
+    return reason if len(reason) <= _WIDTH else reason[:_WIDTH] + " …"

@@ -76,8 +76,13 @@ def _with_unclicked(items: pl.DataFrame, tables: list[ItemTable], left, settings
     if not tables:
         raise UserError("--vocabulary=catalogue takes the items of --item_features, which is not given: give it, or "
                         "--vocabulary=all for the items of the log")
+    if not any(table.features for table in tables):
+        raise UserError("--vocabulary=catalogue: items that nobody has clicked are known by their features alone, and none "
+                        "is named: give --feature_columns or --multi_feature_columns, or --vocabulary=all")
     known = set(items["item"]) | set(left)
     for table in tables:
+        if not table.features:
+            continue
         described = [pl.col(f"f:{name}").list.len() > 0 if several else pl.col(f"f:{name}").is_not_null()
                      for name, several in table.features.items()]
         new = table.frame.filter(pl.any_horizontal(described) & ~pl.col("item").is_in(list(known)))["item"]

@@ -57,7 +57,8 @@ def numbers(frame: pl.DataFrame, weights: dict[str, float], flag: str) -> np.nda
       UserError: there are no behaviours, one has no weight, or a weight is of none.
     """
     if "event" not in frame.columns:
-        raise UserError(f"{flag}: the log has no behaviours; give --event_column, or leave --event_weights out")
+        raise UserError(f"{flag}: the log has no behaviours; give --event_column, which --format=columns reads, or leave "
+                        "--event_weights out")
     present = frame["event"].drop_nulls().unique().sort().to_list()
     names = {_same(kind, present): number for number, kind in enumerate(weights, 1)}
     for kind in present:

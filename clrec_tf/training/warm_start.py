@@ -50,10 +50,16 @@ class WarmStart:
         if os.path.realpath(self._workdir) == os.path.realpath(config.paths.workdir):
             raise UserError(f"{self._flag} is --workdir itself: to go on with that run leave --init_from out")
         self._reads_features = config.model.model != "clrec" or config.tower.use_features
+        if not os.path.exists(os.path.join(self._workdir, run_config.CONFIG_FILE)):
+            raise UserError(f"{self._flag} holds no run: give the --workdir of an earlier training")
         self._saved = run_config.load(self._workdir)
         self.prefix = checkpoints_lib.find_checkpoint(self._workdir, "latest", "init_from")
         self._before, self._now = self._read_before(), Vocabularies.read(config.paths.data_dir, schema, manifest)
         self._check_schemas()
+        ends = [vocabularies.catalogue.last_click.max() for vocabularies in (self._before, self._now)]
+        if 0 < ends[1] < ends[0]:
+            raise UserError(f"--data_dir={config.paths.data_dir} ends before the data that {self._flag} was trained on: "
+                            "its tests would be on clicks that are known already; start from an earlier run")
         names = [list(vocabularies.catalogue.original_ids) for vocabularies in (self._now, self._before)]
         # Of items that nobody had clicked nothing was learned.
         learned = [None if cold else name for name, cold in zip(names[1], self._before.catalogue.cold)]
@@ -132,12 +138,12 @@ class WarmStart:
         if there == here:
             return
         name = sorted(name for name in set(there) | set(here) if there.get(name) != here.get(name))[0]
+        sizes = [f"has {shapes[name]}" if name in shapes else "is not" for shapes in (there, here)]
         now, before = json.loads(json.dumps(run_config.record(self._config)["model"])), self._saved["model"]
         others = [f"--{setting}={now[setting]} (there {before[setting]})" for setting in now
-                  if setting in before and now[setting] != before[setting]]
-        raise UserError(f"{self._flag} has another model: {name} is {there.get(name, 'not there')} there and "
-                        f"{here.get(name, 'not there')} here{'; ' if others else ''}{', '.join(others)}: give its "
-                        "settings, or leave --init_from out")
+                  if setting in before and now[setting] != before[setting] and setting not in self._config.unread()]
+        raise UserError(f"{self._flag} has another model: {', '.join([*others, ''])}{name} {sizes[0]} there and "
+                        f"{sizes[1]} here: give its settings, or leave --init_from out")
 
     def _tables(self, model) -> dict[str, tuple[object, np.ndarray]]:
         """Name of each table of rows -> (its variable, `earlier_rows`)."""
