@@ -12,6 +12,7 @@ from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.intent_items import IntentItemEncoder
 from clrec_tf.encoders.items import ItemEncoder
+from clrec_tf.encoders.items import with_hidden_ids
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
@@ -94,14 +95,21 @@ def test_a_negative_id_is_the_item_without_its_row(make, with_content):
 
 
 def test_a_step_hides_the_share_of_ids_and_evaluation_none(data_dir):
-    schema = schema_lib.load_schema(data_dir)
-    model = build_model(Config.of(embedding_dim=16, id_dropout=0.3, max_history=4), schema, None, 0)
     rows = tf.stack([tf.range(1, 1001, dtype=tf.int64), tf.ones(1000, tf.int64)], axis=1)
-    batch = lambda seed: dict(seed=tf.constant([seed, 5], tf.int64))
-    hidden = [model._with_hidden_ids(rows, batch(seed), True).numpy()[:, 0] < 0 for seed in (1, 1, 2)]
+    found = [with_hidden_ids(rows, 0.3, tf.constant([seed, 5], tf.int64)).numpy() for seed in (1, 1, 2)]
+    hidden = [each[:, 0] < 0 for each in found]
+    np.testing.assert_array_equal(np.abs(found[0]), rows)
     np.testing.assert_array_equal(hidden[0], hidden[1])
     assert (hidden[0] != hidden[2]).any() and abs(hidden[0].mean() - 0.3) < 0.05
-    assert model._with_hidden_ids(rows, batch(1), False) is rows
+    model = build_model(Config.of(embedding_dim=16, id_dropout=0.3, max_history=4), schema_lib.load_schema(data_dir),
+                        None, 0)
+    batch = dict(history=rows[:200, None], length=tf.ones(200, tf.int64), target=rows[:200] % 30 + 1,
+                 user_id=tf.range(200), time_gap=tf.zeros([200, 1], tf.int64), seed=tf.constant([1, 5], tf.int64))
+    batch["history"] %= 30
+    users = [model.encode(batch, training=training).users.numpy() for training in (False, True, True)]
+    np.testing.assert_array_equal(users[1], users[2])
+    changed = np.abs(users[0] - users[1]).max(axis=1) > 1e-3
+    assert 0.05 < changed.mean() < 0.7  # users of hidden items, and no others
 
 
 def figures(config, **settings):
@@ -133,8 +141,6 @@ def test_export_has_cold_items_unless_told_otherwise(trained, tmp_path):
         assert len(bundle.item_ids) == KINDS * OF_KIND - (0 if cold else KINDS)
         if cold:  # by features alone
             row = list(bundle.item_ids).index("i5")
-            alone = model.compared_items(tf.constant([[-1, 1 + ["k0", "k1", "k2", "k3", "k4", "k5"].index("k0")]],
-                                                     tf.int64)).numpy()
             kinds = json.loads(open(f"{config.paths.data_dir}/feature_values.json", encoding="utf-8").read())["kind"]
             alone = model.compared_items(tf.constant([[-1, 1 + kinds.index("k0")]], tf.int64)).numpy()[0]
             np.testing.assert_allclose(bundle.item_vectors(np.array([row]))[0][:len(alone)], alone, rtol=1e-5,

@@ -13,10 +13,10 @@ from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.export import export
 from clrec_tf.objectives.contrastive import build_variant
-from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
 from clrec_tf.training import loop
+from clrec_tf.training.progress import Progress
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests.naive_queue import make_batch

@@ -17,10 +17,10 @@ from clrec_tf.config import Config
 from clrec_tf.errors import DataError
 from clrec_tf.system import json_files
 from clrec_tf.training.checkpoints import find_checkpoint
-from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.cluster import evaluator
 from clrec_tf.training import evaluations
 from clrec_tf.training.loop import train
+from clrec_tf.training.progress import Progress
 from clrec_tf.training.runtime import LocalRuntime
 from tests import forked
 from tests import small_run

@@ -90,7 +90,7 @@ def test_counting_the_targets_intent_less_leaves_the_popularity_alone(intent_bet
 
 def test_short_queues_have_the_same_optimum():
     """At log p(y|x)/p(y) no gradient is left for rare items that the context likes, although a queue of 128 hardly ever
-    holds them: a row's own positive counts 1, as SPEC A11 has it. Counted as an entry of its intent it would be raised."""
+    holds them: a row's own positive counts 1. Counted as an entry of its intent it would be raised."""
     rng, items, intents, queue, rows = np.random.default_rng(0), 600, 8, 128, 8000
     popularity = 1 / np.arange(1, items + 1)
     popularity /= popularity.sum()

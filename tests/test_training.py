@@ -11,8 +11,8 @@ from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
 from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
-from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.loop import check_finite
+from clrec_tf.training.progress import Progress
 from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up

@@ -9,11 +9,11 @@ import pytest
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation.splits import DAY
 from clrec_tf.preparation import vocabulary
 from tests.prepared_data import prepare_text
 from tests.prepared_data import read_split
 
-DAY = 86_400
 START = 1_600_000_000
 FEATURES = dict(feature_columns=("kind",), multi_feature_columns=("tags",), min_train_length=1)
 HEADER = "user_id,item_id,timestamp,kind,tags,title"

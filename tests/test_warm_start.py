@@ -6,13 +6,13 @@ from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.catalogue import read_feature_values
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
+from clrec_tf.preparation.splits import DAY
 from clrec_tf.training import grown_rows
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests import small_run
 from tests.prepared_data import prepare_text
 
-DAY = 86_400
 PREPARED = dict(shard_records=16, feature_columns=("category",), multi_feature_columns=("tags",), oov_buckets=2)
 
 

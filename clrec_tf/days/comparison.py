@@ -2,8 +2,11 @@
 import numpy as np
 
 from clrec_tf.config import Config
+from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data import schema as schema_lib
 from clrec_tf.days.gate import Demand
 from clrec_tf.days.gate import Judgement
 from clrec_tf.evaluation import metrics
@@ -21,7 +24,11 @@ def compare(before: Config, now: Config, demands: list[Demand]) -> list[Judgemen
       before, now: with --workdir of each and the same --data_dir.
       demands: what is asked.
     """
-    values = [_values(config, demands) for config in (before, now)]
+    data_dir, settings = now.paths.data_dir, now.evaluate
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    catalogue = read_catalogue(data_dir, schema, manifest)
+    users = read_evaluation_set(data_dir, settings.eval_split, schema, manifest, settings.max_users, now.paths.seed)
+    values = [_values(config, catalogue, users, demands) for config in (before, now)]
     return [_judged(demand, *(each[demand] for each in values), now.paths.seed) for demand in demands]
 
 
@@ -42,16 +49,14 @@ def _judged(demand, before, now, seed) -> Judgement:
     return Judgement(demand, float(before.mean()), float(now.mean()), *relative_interval(before, now, seed))
 
 
-def _values(config: Config, demands: list[Demand]) -> dict[Demand, np.ndarray]:
+def _values(config: Config, catalogue: Catalogue, users: EvaluationSet, demands: list[Demand]
+            ) -> dict[Demand, np.ndarray]:
     """Of each demand the metric by user, [U], or of a metric of all lists one number."""
-    data_dir, settings = config.paths.data_dir, config.evaluate
+    settings = config.evaluate
     trained = load_trained(config, settings.eval_checkpoint)
-    catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
-    users = read_evaluation_set(data_dir, settings.eval_split, trained.schema, trained.manifest, settings.max_users,
-                                config.paths.seed)
     encoder = Encoder(trained.model, trained.max_history, catalogue.cold)
     vectors = dial.with_coordinate(encoder.searched(users, settings.eval_intents), 0.0)
-    coordinate = counted_of(trained, catalogue, data_dir).coordinate
+    coordinate = counted_of(trained, catalogue, config.paths.data_dir).coordinate
     items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows), coordinate)
     values, length = {}, max([demand.k for demand in demands if demand.kind == "aggregate_diversity"], default=0)
     for popularity in sorted({demand.popularity for demand in demands}):

@@ -30,9 +30,12 @@ from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.publishing.export_run import export
 from clrec_tf.retrieval.export_folder import taken_versions
 from clrec_tf.retrieval.manifest import read_manifest
+from clrec_tf.training import checkpoint_list
+from clrec_tf.training.checkpoint_list import checkpoint_hash
+from clrec_tf.training.checkpoints import find_checkpoint
+from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.evaluate_run import evaluate
 from clrec_tf.training import loop
-from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 
@@ -190,20 +193,17 @@ def _judge(config, folders, before, demands, entry):
 
 def _convert(config: Config):
     """Yesterday's model as it is on today's data, saved as the checkpoint of step 0."""
-    try:
-        load_trained(config, "latest")
-    except UserError:
-        run = set_up(config, LocalRuntime())
-        run.checkpoints.save()
+    if not checkpoint_list.kept(os.path.join(config.paths.workdir, LATEST_FOLDER)):
+        set_up(config, LocalRuntime()).checkpoints.save()
 
 
 def _published(config: Config) -> int:
     """Exports today's model, unless the newest version is it already; returns the version."""
     versions = taken_versions(config.paths.export_dir)
-    trained = load_trained(config, config.export.export_checkpoint, "export_checkpoint")
     if versions:
         newest = os.path.join(config.paths.export_dir, str(max(versions)))
-        if read_manifest(newest).get("checkpoint_hash") == trained.checkpoint_hash:
+        prefix = find_checkpoint(config.paths.workdir, config.export.export_checkpoint, "export_checkpoint")
+        if read_manifest(newest).get("checkpoint_hash") == checkpoint_hash(prefix):
             return max(versions)
     return int(os.path.basename(export(config)))
 

@@ -29,12 +29,10 @@ def read(days_dir: str) -> list[dict]:
 
 def record(days_dir: str, entry: dict) -> None:
     """Writes a day's entry, in place of an earlier one of the same day."""
-    days = read(days_dir)
-    places = [place for place, known in enumerate(days) if known["day"] == entry["day"]]
-    days[places[0] if places else len(days):(places[0] if places else len(days)) + 1] = [entry]
+    days = {known["day"]: known for known in read(days_dir)} | {entry["day"]: entry}
     path = os.path.join(days_dir, HISTORY_FILE)
     with atomic.new_file(path, "days_dir") as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(each, sort_keys=True) + "\n" for each in days)
+        file.writelines(json.dumps(each, sort_keys=True) + "\n" for each in days.values())
 
 
 def last_published(days: list[dict], before: str) -> Optional[dict]:

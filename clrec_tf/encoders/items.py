@@ -13,6 +13,8 @@ from clrec_tf.encoders import dense
 from clrec_tf.encoders import embeddings
 from clrec_tf.errors import UserError
 
+HIDING = 15_485_863  # added to a step's seed: draws of hidden ids are not those of dropout
+
 
 def split_width(dim: int, parts: int) -> list[int]:
     """d split over the features by largest remainder: 64 over 6 -> 11,11,11,11,10,10."""
@@ -33,6 +35,12 @@ def distinct_rows(rows: tf.Tensor):
         return ids[:, None], inverse
     first = tf.math.unsorted_segment_min(tf.range(tf.shape(rows)[0]), inverse, tf.size(ids))
     return tf.gather(rows, first), inverse
+
+
+def with_hidden_ids(rows: tf.Tensor, share: float, seed: tf.Tensor) -> tf.Tensor:
+    """Distinct item rows [U,C], a share of them with the id negative; drawn by the seed [2] of a step."""
+    hidden = tf.random.stateless_uniform(tf.shape(rows)[:1], seed + tf.constant([HIDING, 0], tf.int64)) < share
+    return tf.concat([tf.where(hidden, -rows[:, 0], rows[:, 0])[:, None], rows[:, 1:]], axis=1)
 
 
 class ItemEncoder(tf.keras.layers.Layer):

@@ -27,10 +27,8 @@ import tensorflow as tf
 
 from clrec_tf.encoders.base import NoSettings
 from clrec_tf.encoders.items import distinct_rows
+from clrec_tf.encoders.items import with_hidden_ids
 from clrec_tf.losses.contrastive import l2_normalize
-
-
-HIDING = 15_485_863  # added to a step's seed: draws of hidden ids are not those of dropout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +177,7 @@ class TwoTower(tf.keras.Model):
           gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
 
         Returns:
-          (vectors [B,H,D + `intent_coordinates`] ready to be compared, weights [B,H] that sum to 1, numbers [B,H] int32 of the intents).
+          (vectors [B,H,D + `intent_coordinates`] ready to be compared, weights [B,H] of sum 1, int32 numbers [B,H]).
         """
         raise NotImplementedError
 
@@ -210,7 +208,8 @@ class TwoTower(tf.keras.Model):
         if self.candidate_features:
             # The candidates come first, so their distinct items are the first of all distinct ones.
             distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
-            items = self._history_items(self._with_hidden_ids(distinct, batch, training))
+            hiding = training and self.id_dropout
+            items = self._history_items(with_hidden_ids(distinct, hiding, batch["seed"]) if hiding else distinct)
             begin = tf.size(inverse) - tf.shape(clicks)[0] - tf.shape(target)[0]
             targets, users, intents = self._encode_rows(items, inverse[begin:], batch, training)
         else:
@@ -230,14 +229,6 @@ class TwoTower(tf.keras.Model):
     def _history_items(self, rows):
         """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
         return self.item_encoder(rows)
-
-    def _with_hidden_ids(self, rows, batch, training):
-        """Distinct rows [U,C], in training a share of them with the id negative: see ``encoders/items``."""
-        if not (training and self.id_dropout):
-            return rows
-        seed = batch["seed"] + tf.constant([HIDING, 0], tf.int64)
-        hidden = tf.random.stateless_uniform(tf.shape(rows)[:1], seed) < self.id_dropout
-        return tf.concat([tf.where(hidden, -rows[:, 0], rows[:, 0])[:, None], rows[:, 1:]], axis=1)
 
     def _encode_users(self, clicks, batch, training):
         """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""

@@ -8,7 +8,6 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.data_set import data_set_of
 from clrec_tf.preparation.data_set import Dataset
-from clrec_tf.preparation.data_set import SplitLog
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation import earlier_vocabulary
 from clrec_tf.preparation import events
@@ -17,6 +16,7 @@ from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.logs import Log
 from clrec_tf.preparation import outliers
 from clrec_tf.preparation import plausibility
+from clrec_tf.preparation.split_log import SplitLog
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation import user_split

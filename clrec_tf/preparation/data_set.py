@@ -15,38 +15,16 @@ from clrec_tf.preparation.earlier_vocabulary import EarlierVocabulary
 from clrec_tf.preparation import events
 from clrec_tf.preparation import foresight
 from clrec_tf.preparation.impressions import exposures_of_log
+from clrec_tf.preparation import sizes
+from clrec_tf.preparation.split_log import SplitLog
 from clrec_tf.preparation import splits
-from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation import vocabulary as vocabulary_lib
 from clrec_tf.preparation.vocabulary import Vocabulary
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.system.versions import versions
 
-_EVALUATED = {"valid": splits.VALID, "test": splits.TEST}
 _PARAMETERS = {"last_days": ("test_days", "valid_days", "utc_offset"), "by_user": ("split_quantile", "valid_share")}
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitLog:
-    """A log whose users and items have numbers, and whose clicks have parts.
-
-    Attributes:
-      clicks: N clicks.
-      part: [N], TRAIN, VALID or TEST of each.
-      users: original ids of users, by number.
-      items: by number: item (the original id), optional title, f:<feature>.
-      features: name -> whether it has several values.
-      earlier: the vocabulary that is continued, or None.
-      numbered: [V'] index of the item that has each of its numbers, −1: the number is free; None without.
-    """
-    clicks: Clicks
-    part: np.ndarray
-    users: pl.Series
-    items: pl.DataFrame
-    features: dict[str, bool]
-    earlier: Optional[EarlierVocabulary] = None
-    numbered: Optional[np.ndarray] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +86,7 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     mask = splits.training_mask(log.clicks, log.part, settings.min_train_length)
     vocabulary = _vocabulary(log, mask, settings)
     encoded = [vocabulary_lib.encode_feature(name, log.items[f"f:{name}"], vocabulary, settings.max_values,
-                                             settings.feature_oov_buckets, *_known_values(log.earlier, name),
+                                             settings.feature_oov_buckets, *log.known_values(name),
                                              min_clicks=int(settings.vocabulary == "catalogue"))
                for name in log.features]
     features = tuple(feature for feature, _, _ in encoded)
@@ -118,12 +96,12 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     content = _content(settings.dense_features, catalogue.original_ids, log.earlier, report)
     schema = _schema(log, vocabulary, features, content, settings, identity, report["users"])
     if log.earlier is not None:
-        report["vocabulary_from"] |= _growth(log, vocabulary, {f.name: values for f, _, values in encoded})
+        report["vocabulary_from"] |= sizes.growth(log, vocabulary, {f.name: values for f, _, values in encoded})
     if catalogue.cold.any():
         report["items_without_training_clicks"] = int(catalogue.cold.sum())
     report.update(vocabulary=schema.num_items, id_type=schema.id_type,
-                  dropped_short_training=_dropped(log, mask), **_parts_report(log, sequences, vocabulary),
-                  features=_features_report(features, feature_rows, vocabulary))
+                  dropped_short_training=sizes.dropped(log, mask), **sizes.of_parts(log, sequences, vocabulary),
+                  features=sizes.of_features(features, feature_rows, vocabulary))
     next_values = foresight.of_features(log.clicks, mask, log.features, feature_rows)
     report.update(dict(next_click_by_feature=next_values) if next_values else {})
     exposures = _exposures(log, mask, vocabulary, settings, report)
@@ -146,15 +124,8 @@ def _sequences(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary) -> dict[
     """Sequences of all parts by name."""
     item_id, size = vocabulary.item_id, len(vocabulary.items)
     evaluated = {name: splits.evaluation_sequences(log.clicks, log.part, which, item_id, size)
-                 for name, which in _EVALUATED.items()}
+                 for name, which in sizes.EVALUATED.items()}
     return dict(train=splits.training_sequences(log.clicks, mask, item_id), **evaluated)
-
-
-def _known_values(earlier: Optional[EarlierVocabulary], feature: str) -> tuple[list[str], int]:
-    """Values of a feature that have numbers already, and how many an item may have."""
-    if earlier is None or not earlier.width(feature):
-        return [], 1
-    return earlier.feature_values[feature], earlier.width(feature)
 
 
 def _catalogue(log: SplitLog, vocabulary: Vocabulary) -> NamedItems:
@@ -221,46 +192,3 @@ def _exposures(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary, settings
         raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
                         "--timestamp_column")
     return exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, log.clicks.where(mask), report)
-
-
-def _growth(log: SplitLog, vocabulary: Vocabulary, values: dict[str, list[str]]) -> dict:
-    """How the earlier vocabulary grew: new items and feature values, and numbers that changed for want of new items."""
-    known = np.flatnonzero(log.numbered >= 0)
-    moved = int((vocabulary.item_id[log.numbered[known]] != known + 1).sum())
-    new = {name: len(now) - len(_known_values(log.earlier, name)[0]) for name, now in values.items()}
-    return dict(new=len(vocabulary.items) - len(known), **(dict(moved=moved) if moved else {}),
-                **(dict(new_values=new) if new else {}))
-
-
-def _dropped(log: SplitLog, mask: np.ndarray) -> dict:
-    """Of the training part, what is not trained on: sequences that are too short."""
-    short = (log.part == splits.TRAIN) & ~mask
-    return dict(users=len(np.unique(log.clicks.user[short])), clicks=int(short.sum()))
-
-
-def _parts_report(log: SplitLog, sequences: dict[str, Sequences], vocabulary: Vocabulary) -> dict:
-    """Sizes of the parts by name."""
-    train = sequences["train"]
-    return dict(train=dict(sequences=len(train), clicks=len(train.item)),
-                **{name: _evaluation_report(log, which, sequences[name], vocabulary)
-                   for name, which in _EVALUATED.items()})
-
-
-def _evaluation_report(log: SplitLog, which: int, sequences: Sequences, vocabulary: Vocabulary) -> dict:
-    """Sizes of a part, and how much of it the vocabulary does not hold."""
-    clicks, part = log.clicks, log.part
-    known = (vocabulary.item_id > 0) & (vocabulary.item_id <= len(vocabulary.items))
-    target = part == which
-    history = (part < which) & np.isin(clicks.user, clicks.user[target])
-    share = lambda mask: round(float(1 - known[clicks.item[mask]].mean()), 6) if mask.any() else 0.0
-    return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
-                users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
-                unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
-
-
-def _features_report(features: tuple[Feature, ...], feature_rows: tuple[np.ndarray, ...], vocabulary: Vocabulary
-                     ) -> dict:
-    """Of each feature: known values, width, and items of the vocabulary that lack it."""
-    return {feature.name: dict(vocabulary=feature.vocabulary_size, width=feature.width,
-                               items_without=int((rows[vocabulary.items] == 0).all(1).sum()))
-            for feature, rows in zip(features, feature_rows)}

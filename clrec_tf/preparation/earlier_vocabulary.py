@@ -12,11 +12,9 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
+from clrec_tf.preparation.splits import DAY
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import times
-
-DAY = 86_400  # seconds
-
 
 @dataclasses.dataclass(frozen=True)
 class EarlierVocabulary:

@@ -41,9 +41,10 @@ def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, o
       numbered: see `continued`: items that have a number already; None: none has.
     """
     numbered = np.zeros(0, np.int64) if numbered is None else numbered
-    counts = np.bincount(training_items, minlength=len(original_ids))
+    counts, unnumbered = np.bincount(training_items, minlength=len(original_ids)), np.ones(len(original_ids), bool)
+    unnumbered[numbered[numbered >= 0]] = False
     frame = pl.DataFrame({"id": original_ids, "count": counts}).with_row_index("item").filter(
-        (pl.col("count") >= min_count) & ~pl.col("item").is_in(numbered.tolist()))
+        (pl.col("count") >= min_count) & pl.Series(unnumbered))
     # Numbers of equal length sort like strings, so the length decides first.
     numeric = pl.when(pl.col("id").str.contains(r"^[0-9]{1,18}$")).then(pl.col("id").cast(pl.Int64, strict=False))
     frame = frame.sort(-pl.col("count").cast(pl.Int64), numeric, "id", nulls_last=True)

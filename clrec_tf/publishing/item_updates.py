@@ -56,9 +56,7 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     with several intents an item belongs to that of most of the `like` items, a known one stays in its own, and another
     belongs to that of the item whose vector is the nearest, unless its vector is so long.
 
-    Args:
-      path: .jsonl, one object a line, or .parquet, whose other columns are ignored.
-      bundle: that is to be updated.
+    Args: path: .jsonl, one object a line, or .parquet, whose other columns are ignored; bundle: that is to be updated.
 
     Raises:
       DataError: naming file, line or row, the value and what is expected.
@@ -188,8 +186,8 @@ class _Reader:
         intents, last = (vector[self._dimension:-1], vector[-1]) if len(values) > self._dimension else (None, None)
         vector = vector[:self._dimension]
         if intents is not None and not self._intents.has(intents):
-            raise DataError(f"{where}: vector[{self._dimension}:{wide - 1}] is of no intent of this bundle: give vectors as "
-                            "`encode_items` gives them, or the first numbers alone")
+            raise DataError(f"{where}: vector[{self._dimension}:{wide - 1}] is of no intent of this bundle: give vectors "
+                            "as `encode_items` gives them, or the first numbers alone")
         if not self._cosine:
             return vector, intents, last
         norm = np.linalg.norm(vector)

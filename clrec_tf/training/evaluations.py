@@ -6,7 +6,7 @@ from absl import logging
 
 from clrec_tf.config import Config
 from clrec_tf.system import json_files
-from clrec_tf.training.checkpoints import Progress
+from clrec_tf.training.progress import Progress
 from clrec_tf.training.validation import note_validation
 
 FILE = "evaluations.jsonl"  # one row per checkpoint scored: step, metric, value

@@ -1,5 +1,6 @@
 """Which row of an earlier run's tables each row of a new one continues, and what rows without such begin with."""
 import dataclasses
+import functools
 from typing import Optional
 
 import numpy as np
@@ -33,6 +34,7 @@ class Vocabularies:
         """Of a data folder."""
         return cls(data_dir, schema, read_catalogue(data_dir, schema, manifest), read_feature_values(data_dir))
 
+    @functools.cached_property
     def item_rows(self) -> np.ndarray:
         """[R,C] int64, every item row by number: of nothing, of the items, of hash buckets."""
         rows = np.zeros((self.schema.item_rows, self.catalogue.item_rows.shape[1]), np.int64)

@@ -21,9 +21,9 @@ from clrec_tf.system import atomic
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import Checkpoints
 from clrec_tf.training.checkpoints import LATEST_FOLDER
-from clrec_tf.training.checkpoints import Progress
 from clrec_tf.training.dispatch import Dispatcher
 from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.progress import Progress
 from clrec_tf.training import run_config
 from clrec_tf.training.step import make_train_call
 from clrec_tf.training.step import TrainCall

@@ -20,6 +20,12 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.system import atomic
 from clrec_tf.system.pattern_names import readable_name
+from clrec_tf.training.checkpoint_names import CONTENT
+from clrec_tf.training.checkpoint_names import GRAPH
+from clrec_tf.training.checkpoint_names import shapes_in
+from clrec_tf.training.checkpoint_names import shapes_of
+from clrec_tf.training.checkpoint_names import slots_of
+from clrec_tf.training.checkpoint_names import VALUE
 from clrec_tf.training import checkpoints as checkpoints_lib
 from clrec_tf.training.grown_rows import earlier_rows
 from clrec_tf.training.grown_rows import means_of_alike
@@ -27,10 +33,7 @@ from clrec_tf.training.grown_rows import moved_queue
 from clrec_tf.training.grown_rows import Vocabularies
 from clrec_tf.training import run_config
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _IDS = "model/item_encoder/ids/table"
-_CONTENT = "model/item_encoder/content"
 
 
 class WarmStart:
@@ -111,12 +114,13 @@ class WarmStart:
         folder, name = os.path.split(self.prefix)
         with readable_name(folder) as readable:
             reader = tf.train.load_checkpoint(os.path.join(readable, name))
-            self._check_shapes(reader, model)
+            tables = self._tables(model)
+            self._check_shapes(reader, model, tables)
             with atomic.write_errors(self._config.paths.workdir, f"workdir={self._config.paths.workdir}"):
                 os.makedirs(self._config.paths.workdir, exist_ok=True)
                 scratch = tempfile.mkdtemp(prefix=".init_from-", dir=self._config.paths.workdir)
             try:
-                prefix = self._converted(reader, model, os.path.join(scratch, "step-0"))
+                prefix = self._converted(reader, model, tables, os.path.join(scratch, "step-0"))
                 parts = dict(model=model, **(dict(optimizer=optimizer) if self._same_optimizer() else {}))
                 checkpoints_lib.restore(tf.train.Checkpoint(**parts), prefix, runtime.save_options).expect_partial()
             finally:
@@ -126,13 +130,11 @@ class WarmStart:
         logging.info("going on from %s: %d items known, %d new", self.prefix, self._now.schema.num_items - new, new)
         return any(taken)
 
-    def _check_shapes(self, reader, model) -> None:
+    def _check_shapes(self, reader, model, tables) -> None:
         """`UserError` where the run's variables are not those of the model, tables of rows aside."""
-        tables = self._tables(model)
-        there = {name.removesuffix(_VALUE): shape for name, shape in reader.get_variable_to_shape_map().items()
-                 if name.startswith("model/")}
-        here = _shapes(model)
-        width = lambda shapes: {name: shape[1:] if name in tables or name == _CONTENT else shape
+        there = {name: shape for name, shape in shapes_in(reader).items() if name.startswith("model/")}
+        here = shapes_of(model)
+        width = lambda shapes: {name: shape[1:] if name in tables or name == CONTENT else shape
                                 for name, shape in shapes.items()}
         there, here = width(there), width(here)
         if there == here:
@@ -159,22 +161,21 @@ class WarmStart:
         """Whether the run's optimizer has the slots of the new one's."""
         return self._saved["train"]["optimizer"] == self._config.train.optimizer
 
-    def _converted(self, reader, model, prefix: str) -> str:
+    def _converted(self, reader, model, tables, prefix: str) -> str:
         """Writes the run's model and optimizer with tables of the new sizes; returns the checkpoint's prefix."""
-        shapes = {name.removesuffix(_VALUE): shape for name, shape in reader.get_variable_to_shape_map().items()}
+        shapes = shapes_in(reader)
         kept = ("model/", "save_counter", *(["optimizer/"] if self._same_optimizer() else []))
         names = [name for name in shapes if name.startswith(kept)]
-        tables = self._tables(model)
-        slots = _slots(shapes, tables, model)
+        slots = slots_of(shapes, tables, model)
         of_key = {name: (variable, rows, False) for name, (variable, rows) in tables.items()}
         for name, (variable, rows) in tables.items():
             of_key |= {f"optimizer/_variables/{slot}": (variable, rows, True) for slot in slots[name]}
         parts = []
-        for number, (name, key) in enumerate([(_GRAPH, ""), *((f"{key}{_VALUE}", key) for key in names)]):
+        for number, (name, key) in enumerate([(GRAPH, ""), *((key + VALUE, key) for key in names)]):
             value = reader.get_tensor(name)
             if key in of_key:
                 value = self._rows(value, *of_key[key], key == _IDS)
-            elif key == _CONTENT:
+            elif key == CONTENT:
                 value = self._content(model)
             elif key == "optimizer/_iterations":
                 value = np.zeros_like(value)
@@ -194,7 +195,7 @@ class WarmStart:
         if len(new):
             rows[new] = tf.nn.embedding_lookup(variable, tf.constant(new)).numpy()
         if ids:
-            means, places = means_of_alike(rows, self._now.item_rows()[:, 1:], earlier)
+            means, places = means_of_alike(rows, self._now.item_rows[:, 1:], earlier)
             rows[places] = means
         return rows
 
@@ -210,7 +211,7 @@ class WarmStart:
             return False
         with np.load(io.BytesIO(reader.get_tensor(key)), allow_pickle=False) as archive:
             fields = {field: archive[field] for field in archive.files}
-        moved = moved_queue(fields, state.shapes, self._now.item_rows(), self._item_rows)
+        moved = moved_queue(fields, state.shapes, self._now.item_rows, self._item_rows)
         if moved is None:
             logging.info("the %s of %s is of another form: it begins anew", name, self.prefix)
             return False
@@ -218,38 +219,3 @@ class WarmStart:
         np.savez(archive, **moved)
         state.deserialize(archive.getvalue())
         return True
-
-
-def _shapes(model) -> dict[str, list[int]]:
-    """Name of each variable, in shards or not, as a checkpoint has it -> its shape."""
-    view, shapes, seen = tf.train.TrackableView(model), {}, set()
-
-    def walk(path, node):
-        if id(node) in seen:
-            return
-        seen.add(id(node))
-        if hasattr(node, "assign") and hasattr(node, "shape"):
-            shapes[path] = list(node.shape)
-            return
-        for name, child in view.children(node).items():
-            walk(f"{path}/{name}", child)
-
-    walk("model", model)
-    return shapes
-
-
-def _slots(shapes: dict, tables: dict, model) -> dict[str, list[int]]:
-    """Name of each table -> the numbers of its slots among the variables of a checkpoint's optimizer.
-
-    Args:
-      shapes: of the checkpoint's variables by name.
-      tables: name -> (variable, …).
-      model: whose trainable variables are in the optimizer's order; shards of one follow each other.
-    """
-    trained = [name for name in shapes if name.startswith("model/") and name != _CONTENT]
-    per_variable = sum(name.startswith("optimizer/_variables/") for name in shapes) // len(trained)
-    owners = {id(part): name for name, (variable, _) in tables.items()
-              for part in getattr(variable, "variables", [variable])}
-    order = list(dict.fromkeys(owners.get(id(variable), id(variable)) for variable in model.trainable_variables))
-    return {name: list(range(1 + per_variable * order.index(name), 1 + per_variable * (order.index(name) + 1)))
-            for name in tables}

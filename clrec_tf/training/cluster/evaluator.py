@@ -19,10 +19,10 @@ from clrec_tf.models.build import load_content
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
-from clrec_tf.training.checkpoints import Progress
-from clrec_tf.training.checkpoints import ProgressState
 from clrec_tf.training.checkpoints import restore
 from clrec_tf.training import evaluations
+from clrec_tf.training.progress import Progress
+from clrec_tf.training.progress import ProgressState
 from clrec_tf.training.setup import check_paths
 from clrec_tf.training.setup import training_plan
 from clrec_tf.training.stop_signals import StopSignals

@@ -1,0 +1,37 @@
+"""A log with numbers and parts: what a data set is made of."""
+import dataclasses
+from typing import Optional
+
+import numpy as np
+import polars as pl
+
+from clrec_tf.preparation.earlier_vocabulary import EarlierVocabulary
+from clrec_tf.preparation.splits import Clicks
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitLog:
+    """A log whose users and items have numbers, and whose clicks have parts.
+
+    Attributes:
+      clicks: N clicks.
+      part: [N], TRAIN, VALID or TEST of each.
+      users: original ids of users, by number.
+      items: by number: item (the original id), optional title, f:<feature>.
+      features: name -> whether it has several values.
+      earlier: the vocabulary that is continued, or None.
+      numbered: [V'] index of the item that has each of its numbers, −1: the number is free; None without.
+    """
+    clicks: Clicks
+    part: np.ndarray
+    users: pl.Series
+    items: pl.DataFrame
+    features: dict[str, bool]
+    earlier: Optional[EarlierVocabulary] = None
+    numbered: Optional[np.ndarray] = None
+
+    def known_values(self, feature: str) -> tuple[list[str], int]:
+        """Values of a feature that have numbers already, and how many an item may have."""
+        if self.earlier is None or not self.earlier.width(feature):
+            return [], 1
+        return self.earlier.feature_values[feature], self.earlier.width(feature)
