@@ -101,7 +101,7 @@ def _interactive(settings: RetrieveConfig, bundle: Bundle) -> Iterator[UserReque
     if sys.stdin is None or sys.stdin.isatty():
         raise UserError("no history: give --history=a,b,c, or JSON lines on standard input")
     user = None
-    for user in read_json_lines(sys.stdin.buffer, bundle.manifest["id_type"], "standard input"):
+    for user in read_json_lines(sys.stdin.buffer, bundle.manifest["id_type"], "standard input", bundle.query):
         yield user
     if user is None:
         raise UserError("standard input is empty: give --history=a,b,c, or one user per line as JSON")
@@ -124,9 +124,10 @@ def _bulk(retriever: Retriever, settings: RetrieveConfig):
         write = stack.enter_context(results_writer(
             settings.output, id_type, bundle.titles is not None, retriever.several)) if settings.output else None
         if settings.users.endswith(".parquet"):
-            requests = read_parquet(settings.users, id_type)
+            requests = read_parquet(settings.users, id_type, bundle.query)
         else:
-            requests = read_json_lines(stack.enter_context(open(settings.users, "rb")), id_type, settings.users)
+            requests = read_json_lines(stack.enter_context(open(settings.users, "rb")), id_type, settings.users,
+                                       bundle.query)
         progress = stack.enter_context(tqdm.tqdm(desc="retrieving", unit="user", disable=not sys.stderr.isatty()))
         for batch in batches(requests, settings.retrieve_batch):
             if write:

@@ -128,7 +128,8 @@ def test_a_data_folder_without_them_is_as_it_was(tmp_path):
     values = json.loads(path.read_text())
     assert values.pop("has_dwell") is False and "dwell_column" not in values["settings"]
     assert values.pop("event_weights") == [] and "event_weights" not in values["settings"]
-    path.write_text(json.dumps(values))  # as it was written before there were dwell times, or weights
+    assert values.pop("query_features") == [] and "context_columns" not in values["settings"]
+    path.write_text(json.dumps(values))  # as it was written before there were dwell times, weights, or these
     schema, manifest = schema_lib.load_schema(str(data_dir)), schema_lib.load_manifest(str(data_dir))
     facts = json.dumps({name: value for name, value in values.items() if name != "versions"}, sort_keys=True)
     assert schema.hash() == manifest.schema_hash == hashlib.sha256(facts.encode()).hexdigest()

@@ -42,7 +42,7 @@ class SavedModelPredictor:
         yield
 
     async def arrays(self, read, size):
-        signature, inputs, version = await self.aside(size, read)
+        signature, inputs, version = await self.aside(size, lambda: read(bodies.INSTANCES))
         self.seen.append((version, self._client))
         await asyncio.sleep(0)
         if self.errors:

@@ -19,7 +19,7 @@ from clrec_tf.server.predictor import Predictor
 from tests import exported
 
 
-def ids(size=3):
+def ids(instances=None, size=3):
     return "serving_default", {"history": np.full((1, size), exported.original_id("int", 3))}, ""
 
 
@@ -41,7 +41,7 @@ def test_a_request_that_is_not_admitted_is_not_read():
             first = [asyncio.create_task(found.arrays(ids, 10)) for _ in range(2)]  # one runs, one waits
             await asyncio.sleep(0.2)
             with pytest.raises(Unavailable, match="users are ahead"):
-                await found.arrays(lambda: pytest.fail("read"), 10)
+                await found.arrays(lambda instances: pytest.fail("read"), 10)
             with pytest.raises(Unavailable, match="users are ahead"):
                 await found.json(b"not JSON, and nobody knows", "", "x")
             opened.set()
@@ -53,9 +53,9 @@ def test_large_requests_are_read_beside_the_event_loop():
     """Over HTTP and gRPC, while the loop goes on; small ones are read where they come."""
     where = []
 
-    def read():
+    def read(instances):
         where.append(threading.current_thread())
-        return ids()
+        return ids(instances)
 
     async def ask():
         with predictor(max_listed=10**6) as (found, opened):

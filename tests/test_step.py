@@ -10,7 +10,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.encoders.embeddings import lookup
 from clrec_tf.losses import contrastive
 from clrec_tf.models.build import build_model
-from clrec_tf.models.two_tower import Encoded
+from clrec_tf.models.encoded import Encoded
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime

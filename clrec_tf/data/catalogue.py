@@ -6,6 +6,7 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.data.query_features import NUMBER
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Manifest
 from clrec_tf.data.schema import Schema
@@ -44,7 +45,7 @@ def read_catalogue(data_dir: str, schema: Schema, manifest: Manifest) -> Catalog
         first = sum(map(len, counts)) + 1
         shards.check(np.array_equal(ids, np.arange(first, first + len(ids))), shard.name,
                      f"item_id must go on from {first} in steps of one, got {ids[:5]}…")
-        features = shards.feature_values(batch, schema, np.arange(len(ids) + 1), shard.name)
+        features = shards.feature_values(batch, schema.features, np.arange(len(ids) + 1), shard.name)
         rows.append(np.concatenate([ids[:, None], features], axis=1))
         counts.append(batch["count"].numpy())
         original_ids += [value.decode() for value in batch["original_id"].numpy()]
@@ -67,8 +68,16 @@ def read_log_items(data_dir: str, schema: Schema) -> int:
     return max(schema.num_items, schema_lib.load_json(path, remedy, remedy).get("items", 0))
 
 
+def lacks_values(schema: Schema, values: dict) -> bool:
+    """Whether `read_feature_values` gave nothing for a feature that has named values, as numbers have not."""
+    named = [feature.name for feature in schema.features]
+    named += [feature.key for feature in schema.query_features if feature.kind != NUMBER]
+    return any(name not in values for name in named)
+
+
 def read_feature_values(data_dir: str) -> dict[str, list[str]]:
-    """Feature -> its values by number from 1; nothing where prepare was too old to write them."""
+    """Feature, or key of a query feature -> its values by number from 1; nothing where prepare was too old to
+    write them."""
     path = os.path.join(data_dir, schema_lib.FEATURE_VALUES_FILE)
     if not os.path.exists(path):
         return {}

@@ -8,6 +8,9 @@ from clrec_tf.data import histories
 from clrec_tf.errors import DataError
 
 
+OF_HISTORY = ("history_features", "history_times", "history_dwell", "history_events", "history_context")  # optional
+
+
 @dataclasses.dataclass(frozen=True)
 class Histories:
     """What the query tower sees of n users: the last T clicks, oldest first, padded with 0 at the right.
@@ -18,11 +21,15 @@ class Histories:
       time_gaps: int64 [n,T], seconds between the click and the request, ≥ 0; -1 at padding and where a time
         stamp is missing (≤ 0).
       dwell: int64 [n,T], seconds that the user stayed; -1 at padding and where unknown.
+      events: int64 [n,T], number of each click's behaviour, 0 = none, and at padding.
+      query: int64 [n,W], query rows, see ``query_features``; W is 0 without.
     """
     item_rows: np.ndarray
     mask: np.ndarray
     time_gaps: np.ndarray
     dwell: np.ndarray
+    events: np.ndarray
+    query: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +46,9 @@ class EvaluationSet:
       history_times: int [E], seconds, or None without time stamps.
       request_times: int [U], seconds: the time of the first target, or None.
       history_dwell: int [E], seconds that the user stayed, < 0 = unknown, or None without dwell times.
+      history_events: int [E], number of each click's behaviour, or None.
+      history_context: int [E,·], columns of the query row that are of requests, for each click; or None.
+      query: int [U,W], query row of the request for the first target, or None without query features.
     """
     user_ids: np.ndarray
     history_ids: np.ndarray
@@ -49,6 +59,9 @@ class EvaluationSet:
     history_times: Optional[np.ndarray] = None
     request_times: Optional[np.ndarray] = None
     history_dwell: Optional[np.ndarray] = None
+    history_events: Optional[np.ndarray] = None
+    history_context: Optional[np.ndarray] = None
+    query: Optional[np.ndarray] = None
 
     def __post_init__(self):
         users = len(self.user_ids)
@@ -96,14 +109,17 @@ class EvaluationSet:
         if self.history_dwell is not None:
             dwell[mask] = self.history_dwell[clicks]
             dwell = histories.dwell_times(dwell, mask)
-        return Histories(item_rows, mask, time_gaps, dwell)
+        events = np.zeros(mask.shape, np.int64)
+        if self.history_events is not None:
+            events[mask] = self.history_events[clicks]
+        query = np.zeros((len(mask), 0), np.int64) if self.query is None else self.query[start:stop].astype(np.int64)
+        return Histories(item_rows, mask, time_gaps, dwell, events, query)
 
     def take(self, rows: np.ndarray) -> "EvaluationSet":
         """The users at positions rows [N], in that order."""
         events, history_splits = _entries(self.history_splits, rows)
         targets, target_splits = _entries(self.target_splits, rows)
-        optional = dict(history_features=events, history_times=events, request_times=rows,
-                        history_dwell=events)
+        optional = dict.fromkeys(OF_HISTORY, events) | dict(request_times=rows, query=rows)
         return EvaluationSet(
             user_ids=self.user_ids[rows], history_ids=self.history_ids[events], history_splits=history_splits,
             target_ids=self.target_ids[targets], target_splits=target_splits,
@@ -120,11 +136,16 @@ class EvaluationSet:
         following = np.where(inside, begins + np.minimum(kept, lengths - 1), 0)
         entries = np.arange(len(users.history_ids)) - np.repeat(begins, lengths) < np.repeat(kept, lengths)
         cut = {name: None if getattr(users, name) is None else getattr(users, name)[entries]
-               for name in ("history_ids", "history_features", "history_times", "history_dwell")}
+               for name in ("history_ids", *OF_HISTORY)}
         times = None if users.request_times is None else np.where(inside, users.history_times[following],
                                                                   users.request_times)
+        query = users.query
+        if query is not None:
+            begin = query.shape[1] - users.history_context.shape[1]
+            query = np.concatenate([query[:, :begin], np.where(
+                inside[:, None], users.history_context[following], query[:, begin:])], axis=1)
         return dataclasses.replace(
-            users, history_splits=np.append(0, np.cumsum(kept)), request_times=times,
+            users, history_splits=np.append(0, np.cumsum(kept)), request_times=times, query=query,
             target_ids=np.where(inside, users.history_ids[following], users.next_clicks),
             target_splits=np.arange(users.num_users + 1), **cut)
 

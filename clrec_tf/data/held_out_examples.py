@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from clrec_tf.data.evaluation_set import concatenate
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data import query_features
 from clrec_tf.data.schema import Manifest
 from clrec_tf.data.schema import Schema
 from clrec_tf.data import shards
@@ -44,7 +45,8 @@ def read_evaluation_set(data_dir: str, split: str, schema: Schema, manifest: Man
 
 def _sequence_features(schema):
     names = ["item_id"] + ["timestamp"] * schema.has_timestamps + ["dwell"] * schema.has_dwell
-    names += [feature.key for feature in schema.features]
+    names += ["event"] * bool(schema.event_weights)
+    names += [feature.key for feature in (*schema.features, *schema.query_features)]
     return dict(user_id=shards.scalar(tf.int64), weight=shards.scalar(tf.float32), target_count=shards.scalar(tf.int64),
                 **{name: shards.integers() for name in names})
 
@@ -58,17 +60,26 @@ def _users(batch: dict, schema: Schema, shard_name: str) -> EvaluationSet:
     is_target = np.arange(len(ids)) >= np.repeat(splits[1:] - target_counts, lengths)
     shards.check(np.all((ids >= np.where(is_target, 0, 1)) & (ids < schema.item_rows)), shard_name,
                  f"item_id outside [1, {schema.item_rows}), or 0 in a history")
-    features = shards.feature_values(batch, schema, splits, shard_name)
+    features = shards.feature_values(batch, schema.features, splits, shard_name)
     times = _per_click(batch, "timestamp", splits, shard_name) if schema.has_timestamps else None
     dwell = _per_click(batch, "dwell", splits, shard_name) if schema.has_dwell else None
+    kinds = _per_click(batch, "event", splits, shard_name) if schema.event_weights else None
+    profile, context = (query_features.of_source(schema.query_features, source)
+                        for source in (query_features.USER, query_features.CONTEXT))
+    profile = shards.feature_values(batch, profile, np.arange(len(splits)), shard_name)
+    context = shards.feature_values(batch, context, splits, shard_name)
+    requests = splits[1:] - target_counts  # the first target of each user
     return EvaluationSet(
         user_ids=batch["user_id"].numpy(),
         history_ids=ids[~is_target].astype(np.int32), history_splits=splits - np.append(0, np.cumsum(target_counts)),
         target_ids=ids[is_target].astype(np.int32), target_splits=np.append(0, np.cumsum(target_counts)),
         history_features=features[~is_target].astype(np.int32) if schema.features else None,
         history_times=None if times is None else times[~is_target],
-        request_times=None if times is None else times[splits[1:] - target_counts],
-        history_dwell=None if dwell is None else dwell[~is_target])
+        request_times=None if times is None else times[requests],
+        history_dwell=None if dwell is None else dwell[~is_target],
+        history_events=None if kinds is None else kinds[~is_target],
+        history_context=context[~is_target] if schema.query_features else None,
+        query=np.concatenate([profile, context[requests]], axis=1) if schema.query_features else None)
 
 
 def _per_click(batch, name, splits, shard_name):

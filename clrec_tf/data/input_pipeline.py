@@ -6,74 +6,10 @@ import tensorflow as tf
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
 from clrec_tf.data import histories
+from clrec_tf.data.pools import query_rows
+from clrec_tf.data.pools import read_pool
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data import windows
-
-
-def per_click(schema: schema_lib.Schema) -> list[str]:
-    """Names of what the data holds once per click, besides the item row."""
-    return ["timestamp"] * schema.has_timestamps + ["dwell"] * schema.has_dwell + ["event"] * bool(schema.event_weights)
-
-
-def example_spec(schema: schema_lib.Schema) -> dict:
-    """Parsing spec of sequence Examples; every list is ragged."""
-    ints = ["user_id", "target_count", "item_id"] + [feature.key for feature in schema.features]
-    ints += per_click(schema)
-    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in ints}
-    return {**spec, "weight": tf.io.RaggedFeature(tf.float32, row_splits_dtype=tf.int64)}
-
-
-def _check(condition, message, files):
-    return tf.debugging.Assert(tf.reduce_all(condition), [f"damaged training data: {message}; shards:", files], 20)
-
-
-def parse_pool(serialized, expected, files, schema: schema_lib.Schema) -> dict:
-    """All sequences of a pool, flat.
-
-    Args:
-      serialized: [n] string, serialized Examples.
-      expected: scalar int64, records that the manifest promises.
-      files: [G] string, for error messages.
-      schema: facts of the data.
-
-    Returns:
-      dict of `rows` [E,C] int64 item rows of all clicks, `splits` [n+1] int64 where sequences begin and end,
-      `user_id` [n], `weight` [E], of each click as a target, and `timestamp` [E] and `dwell` [E] if the data has them.
-
-    Raises:
-      tf.errors.InvalidArgumentError: (when run) counts, lengths or ids do not agree with manifest and schema.
-    """
-    with tf.control_dependencies([_check(tf.size(serialized, tf.int64) == expected, "a file ends early or late, the "
-                                         "records read differ from the manifest's", files)]):
-        parsed = tf.io.parse_example(serialized, example_spec(schema))
-    items = parsed["item_id"]
-    lengths = items.row_lengths()
-    checks = [_check(parsed[name].row_lengths() == 1, f"{name} is not one value in every record", files)
-              for name in ("user_id", "weight")]
-    checks.append(_check((items.values >= 1) & (items.values < schema.item_rows),
-                         f"an item_id is outside 1..{schema.item_rows - 1}", files))
-    for feature in schema.features:
-        values = parsed[feature.key]
-        checks.append(_check(values.row_lengths() == feature.width * lengths,
-                             f"{feature.key} does not have {feature.width} value(s) per click", files))
-        checks.append(_check((values.values >= 0) & (values.values < feature.rows),
-                             f"{feature.key} has a value outside 0..{feature.rows - 1}", files))
-    checks.append(_check(tf.math.is_finite(parsed["weight"].values) & (parsed["weight"].values >= 0),
-                         "a weight is negative or not finite", files))
-    checks += [_check(parsed[name].row_lengths() == lengths, f"{name} is not one per click", files)
-               for name in per_click(schema)]
-    weight = tf.gather(parsed["weight"].values, items.value_rowids())
-    if schema.event_weights:
-        events = parsed["event"].values
-        checks.append(_check((events >= 0) & (events <= len(schema.event_weights)),
-                             f"an event is outside 0..{len(schema.event_weights)}", files))
-        weight *= tf.gather([1.0, *(weight for _, weight in schema.event_weights)], events)
-    with tf.control_dependencies(checks):
-        columns = [items.values[:, None]]
-        columns += [tf.reshape(parsed[f.key].values, [-1, f.width]) for f in schema.features]
-        pool = {"rows": tf.concat(columns, axis=1), "splits": items.row_splits,
-                "user_id": parsed["user_id"].values, "weight": tf.identity(weight)}
-    return {**pool, **{name: parsed[name].values for name in per_click(schema) if name != "event"}}
 
 
 def target_clicks(splits, target_mode: str):
@@ -100,7 +36,7 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
     """The examples whose targets are at `targets`.
 
     Args:
-      pool: from `parse_pool`.
+      pool: from `pools.parse_pool`.
       targets: [B] int64 click index of each target.
       sequences: [B] int64 sequence of each target.
       valid: [B] bool, False for rows that pad the batch.
@@ -124,7 +60,10 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
         batch["time_gap"] = histories.time_gaps(tf.gather(times, targets)[:, None], tf.gather(times, clicks), mask, tf)
     if "dwell" in pool:
         batch["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
-    return batch
+    if "event" in pool:
+        batch["event"] = tf.where(mask, tf.gather(pool["event"], clicks), 0)
+    query = query_rows(pool, sequences, targets)
+    return batch if query is None else {**batch, "query": query}
 
 
 def _drop_times(batch, rate, seed):
@@ -147,7 +86,7 @@ def pool_examples(pool, numbers, plan: EpochPlan) -> dict:
     """A pool's examples in training order.
 
     Args:
-      pool: from `parse_pool`.
+      pool: from `pools.parse_pool`.
       numbers: int64 [≥ 2], epoch and index of the pool.
       plan: for mode and seed.
 
@@ -166,7 +105,7 @@ def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_histor
     """One batch of a pool: its rows are a function of the pool and the index.
 
     Args:
-      pool: from `parse_pool`.
+      pool: from `pools.parse_pool`.
       examples: from `pool_examples`.
       numbers: int64 [≥ 2], epoch and index of the pool.
       batch_index: scalar int64.
@@ -187,13 +126,6 @@ def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_histor
                              valid, max_history)
     batch["seed"] = plan.random_seed(numbers[0], numbers[1] * 10_000_019 + batch_index + 1)
     return _drop_times(batch, time_dropout, batch["seed"])
-
-
-def read_pool(files, records, schema: schema_lib.Schema) -> tf.data.Dataset:
-    """Dataset of one element, what `parse_pool` gives for [G] files that hold `records` sequences."""
-    serialized = tf.data.TFRecordDataset(files, buffer_size=8 << 20)
-    # One more than promised is asked for, so that a file with too many records shows itself too.
-    return serialized.batch(records + 1).map(lambda whole: parse_pool(whole, records, files, schema))
 
 
 def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_lib.Manifest, plan: EpochPlan,

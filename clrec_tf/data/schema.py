@@ -11,7 +11,7 @@ A data folder holds::
     content.npy                     float32 [V+1, width] dense vectors by item id, row 0 zero (only with dense features)
     impressions.npy                 int32 [N, 2] in order of time: item id of the user's last click before (0: none),
                                     item id shown (only with an impression log; training part)
-    feature_values.json             feature name -> its values by number from 1, for people to read; may be missing
+    feature_values.json             feature name (with u: or c: of users and requests) -> its values by number from 1
     report.json                     what prepare read, dropped and kept
 
 A sequence Example (train, valid, test) has int64 features::
@@ -25,6 +25,8 @@ A sequence Example (train, valid, test) has int64 features::
     dwell         [n]     whole seconds that the user stayed, −1 = unknown; only if schema.has_dwell
     f:<feature>   [n] or [n·width]   categorical (0 = missing) or several-valued, each event padded with 0 to `width`;
                           0 for hash buckets and unknown targets, so that equal ids have equal features
+    u:<feature>   [width] of the user, 0 = missing or unknown; see ``query_features``
+    c:<feature>   [n] or [n·width]   of the request that each event answered, likewise
 
 A catalogue Example has item_id [1], count [1] (training clicks), original_id (bytes), optional title (bytes), optional
 last_click [1] (seconds, of any part) and cold [1] (1: no training part, of this data set or one before, has a click),
@@ -38,6 +40,7 @@ from typing import Optional
 
 from clrec_tf.data import features as feature_lib
 from clrec_tf.data.features import Feature
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import DataError
 from clrec_tf.system import json_files
 from clrec_tf.system.json_files import load_json
@@ -73,6 +76,7 @@ class Schema:
       has_dwell: whether examples carry `dwell`; folders older than this entry have none.
       event_weights: (behaviour, what its targets count in the loss) in the order of the numbers in `event`; () where
         examples have no behaviours.
+      query_features: of users, then of requests; folders older than this entry have none.
     """
     num_items: int
     item_rows: int
@@ -88,6 +92,7 @@ class Schema:
     versions: dict = dataclasses.field(default_factory=dict)
     has_dwell: bool = False
     event_weights: tuple[tuple[str, float], ...] = ()
+    query_features: tuple[QueryFeature, ...] = ()
 
     @property
     def item_width(self) -> int:
@@ -101,8 +106,9 @@ class Schema:
 
     def hash(self) -> str:
         """sha256 of the facts that a model depends on (not of package versions)."""
-        # Without dwell times or weights the hash is that of folders older than the entry.
-        left_out = {"versions", *(name for name in ("has_dwell", "event_weights") if not getattr(self, name))}
+        # Without what these say the hash is that of folders older than the entry.
+        later = ("has_dwell", "event_weights", "query_features")
+        left_out = {"versions", *(name for name in later if not getattr(self, name))}
         facts = {k: v for k, v in dataclasses.asdict(self).items() if k not in left_out}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -167,6 +173,8 @@ def load_schema(data_dir: str) -> Schema:
     try:
         values["features"] = tuple(Feature(**feature) for feature in values["features"])
         values["event_weights"] = tuple((kind, weight) for kind, weight in values.get("event_weights", ()))
+        values["query_features"] = tuple(QueryFeature(**feature | dict(bounds=tuple(feature["bounds"])))
+                                         for feature in values.get("query_features", ()))
         return Schema(**values)
     except (TypeError, KeyError) as error:
         raise DataError(f"{data_dir}/{SCHEMA_FILE} has missing or unknown entries ({error}): prepare the data again"

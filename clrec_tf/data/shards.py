@@ -4,12 +4,11 @@ Every shard is counted against the manifest: TensorFlow ends silently at a file 
 length of one, and a metric over the users that happen to be left would look as good as any.
 """
 import os
-from typing import Iterator
+from typing import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.data.schema import Schema
 from clrec_tf.data.schema import Shard
 from clrec_tf.errors import DataError
 
@@ -47,23 +46,23 @@ def check(condition, shard_name: str, problem: str) -> None:
         raise DataError(f"shard {shard_name}: {problem}")
 
 
-def feature_values(batch: dict, schema: Schema, splits: np.ndarray, shard_name: str) -> np.ndarray:
-    """Item features of a parsed batch.
+def feature_values(batch: dict, features: Sequence, splits: np.ndarray, shard_name: str) -> np.ndarray:
+    """Features of a parsed batch.
 
     Args:
       batch: feature key -> ragged values.
-      schema: the features, their widths and numbers of values.
+      features: `Feature`s or `QueryFeature`s: their keys, widths and numbers of values.
       splits: [n+1], where each record's events begin and end.
       shard_name: for errors.
 
     Returns:
-      int64 [events,C-1], in schema order.
+      int64 [events, Σ widths], in the order of the features.
 
     Raises:
       DataError: a feature has too few or too many values, or one that the schema does not know.
     """
     columns = [np.zeros((splits[-1], 0), np.int64)]
-    for feature in schema.features:
+    for feature in features:
         ragged = batch[feature.key]
         check(np.array_equal(ragged.row_splits, splits * feature.width), shard_name,
               f"{feature.key} must have {feature.width} value(s) per event")

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from clrec_tf.data import histories
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.pools import query_rows
 
 SORTED_TOGETHER = 64  # batches whose windows are sorted by length
 FIELDS = ("targets", "sequences", "counts", "begins", "order")
@@ -41,7 +42,7 @@ def pool_windows(pool, numbers, plan: EpochPlan) -> dict:
     """A pool's windows in training order.
 
     Args:
-      pool: from ``input_pipeline.parse_pool``.
+      pool: from ``pools.parse_pool``.
       numbers: int64 [≥ 2], epoch and index of the pool.
       plan: for batch size and seed.
 
@@ -75,16 +76,20 @@ def windows_batch(pool, windows, batch_index) -> dict:
     mask = tf.sequence_mask(counts)
     clicks = tf.where(mask, targets[:, None] - 1 + tf.range(tf.shape(mask, tf.int64)[1]), 0)
     of_targets = lambda name: tf.repeat(tf.gather(pool[name], sequences), counts)
+    following = tf.boolean_mask(clicks, mask) + 1
     batch = {
         "history": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0), "length": counts,
         "row": tf.squeeze(tf.where(tf.reshape(mask, [-1])), axis=1),
-        "target": tf.gather(pool["rows"], tf.boolean_mask(clicks, mask) + 1),
+        "target": tf.gather(pool["rows"], following),
         "user_id": of_targets("user_id"),
-        "weight": tf.gather(pool["weight"], tf.boolean_mask(clicks, mask) + 1)}
+        "weight": tf.gather(pool["weight"], following)}
     if "timestamp" in pool:
         times = pool["timestamp"]
-        following = tf.gather(times, tf.where(mask, clicks + 1, 0))
-        batch["time_gap"] = histories.time_gaps(following, tf.gather(times, clicks), mask, tf)
+        answered = tf.gather(times, tf.where(mask, clicks + 1, 0))
+        batch["time_gap"] = histories.time_gaps(answered, tf.gather(times, clicks), mask, tf)
     if "dwell" in pool:
         batch["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
-    return batch
+    if "event" in pool:
+        batch["event"] = tf.where(mask, tf.gather(pool["event"], clicks), 0)
+    query = query_rows(pool, tf.repeat(sequences, counts), following)
+    return batch if query is None else {**batch, "query": query}

@@ -16,7 +16,8 @@ def between(before: str, now: str) -> dict:
     schemas = [schema_lib.load_schema(folder) for folder in (before, now)]
     catalogues = [read_catalogue(folder, schema, schema_lib.load_manifest(folder))
                   for folder, schema in zip((before, now), schemas)]
-    names = [[feature.name for feature in schema.features] for schema in schemas]
+    names = [[*(feature.name for feature in schema.features), *(feature.key for feature in schema.query_features)]
+             for schema in schemas]
     values = [read_feature_values(folder) for folder in (before, now)]
     known = set(catalogues[0].original_ids)
     new = np.array([item not in known for item in catalogues[1].original_ids], bool)

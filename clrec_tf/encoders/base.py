@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.settings.setting import Section
 
@@ -24,6 +25,8 @@ class Clicks(NamedTuple):
       mask: [B,T] bool, True at clicks.
       gaps: [B,T] int64, seconds before the next click that is asked for, −1 = unknown; None: all unknown.
       dwell: [B,T] int64, seconds that the user stayed, −1 = unknown; None: all unknown.
+      events: [B,T] int64, number of each click's behaviour, 0 = none; None: all have none.
+      query: [B,W] int64, query rows (see ``query``); None: nothing is known.
       seed: [2] int64 of this step's random numbers, see ``random_draws``; None: there are none, as in serving.
     """
     vectors: Optional[tf.Tensor]
@@ -31,6 +34,8 @@ class Clicks(NamedTuple):
     mask: tf.Tensor
     gaps: Optional[tf.Tensor] = None
     dwell: Optional[tf.Tensor] = None
+    events: Optional[tf.Tensor] = None
+    query: Optional[tf.Tensor] = None
     seed: Optional[tf.Tensor] = None
 
 
@@ -47,6 +52,8 @@ class Sizes:
       schema: facts of the data; None where only sizes matter.
       seed: of initial values.
       product_dtype: of large products, see ``dense``.
+      event_kinds: behaviours of clicks that are told apart; 0: none is.
+      query_features: of users and requests that the query tower reads.
     """
     dim: int
     max_history: int = 50
@@ -56,6 +63,8 @@ class Sizes:
     schema: Optional[schema_lib.Schema] = None
     seed: int = 0
     product_dtype: tf.DType = tf.float32
+    event_kinds: int = 0
+    query_features: tuple[QueryFeature, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

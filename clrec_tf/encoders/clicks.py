@@ -1,4 +1,5 @@
-"""What a click adds to its item on the user side: when it was (time bucket) and where it stood (position)."""
+"""What a click adds to its item on the user side: when it was (time bucket), where it stood (position), what it was
+(behaviour)."""
 import tensorflow as tf
 
 from clrec_tf.data.histories import UNKNOWN_GAP
@@ -44,7 +45,7 @@ def positions(mask: tf.Tensor, kind: str) -> tf.Tensor:
 
 
 class ClickEncoder(tf.keras.layers.Layer):
-    """X_t = g(y_t) + E_time[b_t] + E_pos[p_t].
+    """X_t = g(y_t) + E_time[b_t] + E_pos[p_t] + E_event[e_t], the last an extension of the paper.
 
     Args:
       dim: d.
@@ -52,17 +53,22 @@ class ClickEncoder(tf.keras.layers.Layer):
       position: "backward", "forward" or "none".
       boundaries: of the time buckets, ascending seconds; empty: no time.
       seed: of the initial values.
+      event_kinds: behaviours told apart; 0: none.
     """
 
-    def __init__(self, dim, max_history, position, boundaries, seed):
+    def __init__(self, dim, max_history, position, boundaries, seed, event_kinds=0):
         super().__init__(name="click_encoder")
         self.position, self.boundaries = position, tuple(boundaries)
         table = lambda rows, offset, name: embeddings.EmbeddingTable(rows, dim, dim, False, seed + offset, name=name)
         self.position_table = None if position == "none" else table(max_history, 0, "positions")
         self.time_table = table(len(self.boundaries) + 2, 1, "time_buckets") if self.boundaries else None
+        self.event_table = None
+        if event_kinds:
+            self.event_table = embeddings.EmbeddingTable(event_kinds + 1, dim, dim, True, seed + 2, name="events")
 
-    def call(self, items, mask, gaps=None):
-        """X [B,T,d] of items [B,T,d], mask [B,T] bool (padding last), gaps [B,T] int64 seconds (None: unknown)."""
+    def call(self, items, mask, gaps=None, events=None):
+        """X [B,T,d] of items [B,T,d], mask [B,T] bool (padding last), gaps [B,T] int64 seconds (None: unknown), and
+        events [B,T] int64, numbers of behaviours (None: no click has one)."""
         tf.debugging.assert_shapes([(items, "BTD"), (mask, "BT")])
         clicks = items
         if self.position == "backward":
@@ -72,10 +78,12 @@ class ClickEncoder(tf.keras.layers.Layer):
             clicks += self.position_table(positions(mask, self.position))
         if self.time_table is not None:
             clicks += self.time_table(self._buckets(mask, gaps))
+        if self.event_table is not None and events is not None:
+            clicks += self.event_table(events)
         return clicks
 
-    def sums(self, item_sums, mask, gaps=None):
-        """What `call` gives, summed over each user's clicks: Σ_t g(y_t) [B,d], mask, gaps -> Σ_t X_t [B,d].
+    def sums(self, item_sums, mask, gaps=None, events=None):
+        """What `call` gives, summed over each user's clicks: Σ_t g(y_t) [B,d], mask, gaps, events -> Σ_t X_t [B,d].
 
         Products with counts of positions and buckets, whose cost does not grow with d for every click.
         """
@@ -84,10 +92,9 @@ class ClickEncoder(tf.keras.layers.Layer):
         if self.position_table is not None:  # forward or backward, n clicks have the positions 0..n-1
             sums += tf.matmul(valid, self._first_positions(mask))
         if self.time_table is not None:
-            rows = len(self.boundaries) + 2
-            counts = tf.reduce_sum(tf.one_hot(self._buckets(mask, gaps), rows) * valid[:, :, None], axis=1)
-            used = tf.squeeze(tf.where(tf.reduce_any(counts > 0, axis=0)), axis=1)
-            sums += tf.matmul(tf.gather(counts, used, axis=1), self.time_table.rows_of(used))
+            sums += _counted(self.time_table, self._buckets(mask, gaps), len(self.boundaries) + 2, valid)
+        if self.event_table is not None and events is not None:
+            sums += _counted(self.event_table, events, self.event_table.table.shape[0], valid)
         return sums
 
     def _first_positions(self, mask):
@@ -100,3 +107,10 @@ class ClickEncoder(tf.keras.layers.Layer):
     def _buckets(self, mask, gaps):
         gaps = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64)) if gaps is None else gaps
         return time_bucket(gaps, self.boundaries)
+
+
+def _counted(table, places, rows, valid):
+    """Σ_t of a table's rows at places [B,T], of clicks alone (valid [B,T] 0 or 1): [B,d]."""
+    counts = tf.reduce_sum(tf.one_hot(places, rows) * valid[:, :, None], axis=1)
+    used = tf.squeeze(tf.where(tf.reduce_any(counts > 0, axis=0)), axis=1)
+    return tf.matmul(tf.gather(counts, used, axis=1), table.rows_of(used))

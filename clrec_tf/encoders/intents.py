@@ -24,6 +24,7 @@ from clrec_tf.encoders.dense import JoinedMlp
 from clrec_tf.encoders import embeddings
 from clrec_tf.encoders.multi_att import AttentionUserEncoder
 from clrec_tf.encoders.multi_att import MultiAttSettings
+from clrec_tf.encoders.query import QueryEncoder
 from clrec_tf.encoders.sasrec import TransformerSettings
 from clrec_tf.encoders.sasrec import TransformerUserEncoder
 from clrec_tf.errors import UserError
@@ -130,18 +131,23 @@ class IntentUserEncoder(UserEncoder):
         self.position_table = None if sizes.position == "none" else table(sizes.max_history, 2, "positions")
         self.time_table = table(len(self.boundaries) + 2, 3, "time_buckets") if self.boundaries else None
         self.dwell_table = table(len(BOUNDARIES["log2"]) + 2, 4, "dwell_buckets") if uses_dwell else None
-        tables = [self.position_table, self.time_table, self.dwell_table]
+        self.event_table = table(sizes.event_kinds + 1, 10, "events") if sizes.event_kinds else None
+        tables = [self.position_table, self.time_table, self.dwell_table, self.event_table]
         signals = [dim for known in tables if known is not None]
         self.importance_mlp = JoinedMlp([2 * dim, *signals], 2 * dim, 1, "mlp_2", product_dtype)
         context = settings.intent_context
-        parts = [dim, dim] + ([] if context == "none" else [dim])
+        parts = [dim, dim] + ([] if context == "none" and not sizes.query_features else [dim])
         self.intent_mlp = JoinedMlp(parts, 2 * dim, dim, "mlp_3", product_dtype)
         self.interest_mlp = JoinedMlp([dim], 2 * dim, dim, "mlp_4", product_dtype)
         self.context_mlp = JoinedMlp([dim], 2 * dim, dim, "mlp_context", product_dtype) if context == "sum" else None
         self.context_clicks, self.context_encoder = None, None
         if context in CONTEXTS:
-            self.context_clicks = ClickEncoder(dim, sizes.max_history, sizes.position, self.boundaries, seed + 5)
+            self.context_clicks = ClickEncoder(dim, sizes.max_history, sizes.position, self.boundaries, seed + 5,
+                                               sizes.event_kinds)
             self.context_encoder = CONTEXTS[context](settings, dataclasses.replace(sizes, seed=seed + 7))
+        self.query_encoder = None
+        if sizes.query_features:
+            self.query_encoder = QueryEncoder(sizes.query_features, dim, seed + 11, product_dtype)
 
     def route(self, categories):
         """Routing logits of items: c [N,d] -> [N,H]."""
@@ -162,7 +168,7 @@ class IntentUserEncoder(UserEncoder):
         """-> `Intents`."""
         tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (clicks.mask, "BT")])
         read = self.read_items(tf.reshape(clicks.items, [-1, 2 * self.dim]))
-        return self.of_read(read, Clicks(None, None, clicks.mask, clicks.gaps, clicks.dwell, clicks.seed), training)
+        return self.of_read(read, clicks._replace(items=None), training)
 
     def read_items(self, items):
         """What the tower reads of an item, whoever clicked it: [N,2d] -> (share of the importance's hidden layer
@@ -175,12 +181,17 @@ class IntentUserEncoder(UserEncoder):
         """`call`, from `read_items` of the clicks, [B·T,·] each, and clicks without items."""
         hidden, routing, items = read
         mask, length = clicks.mask, clicks.mask.shape[1]
-        scores = self.importance_mlp.finish(hidden + self._signals(mask, clicks.gaps, clicks.dwell))
+        scores = self.importance_mlp.finish(hidden + self._signals(clicks))
         weights, items = importance(tf.reshape(scores, [-1, length]), mask), tf.reshape(items, [-1, length, self.dim])
         sums = routed_sums(tf.reshape(tf.nn.softmax(routing), [-1, length, self.intents]), weights, items)
         # Routing sums to 1 over the intents, so their sums add up to the sum of all clicks.
         interest = tf.reduce_sum(sums, axis=1)
         context = self._context(interest, clicks, items, training)
+        if self.query_encoder is not None:
+            known = tf.reduce_any(mask, axis=1, keepdims=True)
+            told = tf.zeros_like(interest) if context is None else tf.where(known, context, 0.0)
+            context = self.query_encoder(told, clicks.query)
+        context = None if context is None else l2_normalize(context)
         vectors = l2_normalize(self._intent_vectors(sums, context))
         interest = interest if context is None else interest + context
         interest = self.interest_mlp(interest) + (interest if self.residual else 0.0)
@@ -189,17 +200,16 @@ class IntentUserEncoder(UserEncoder):
         return Intents(vectors, logits, routing, tf.reshape(mask, [-1]), selection)
 
     def _context(self, total, clicks, items, training):
-        """c [B,d] of norm 1 (0 without clicks) from Σ_t p_t g_t [B,d], clicks, and g as summed [B,T,d]; or None."""
+        """c [B,d], not normalized, from Σ_t p_t g_t [B,d], clicks, and g as summed [B,T,d]; or None."""
         if self.context_mlp is not None:
-            return l2_normalize(self.context_mlp(total) + total)
+            return self.context_mlp(total) + total
         if self.context_encoder is None:
             return None
         gaps = clicks.gaps
         if gaps is not None and self.context_encoder.gaps_to_next:
             gaps = gaps_to_next(gaps, clicks.mask)
-        vectors = self.context_clicks(items, clicks.mask, gaps)
-        return l2_normalize(self.context_encoder(
-            Clicks(vectors, items, clicks.mask, gaps, clicks.dwell, clicks.seed), training=training))
+        vectors = self.context_clicks(items, clicks.mask, gaps, clicks.events)
+        return self.context_encoder(clicks._replace(vectors=vectors, items=items, gaps=gaps), training=training)
 
     def _intent_vectors(self, sums, context):
         """z_h = MLP3([z'_h; β_h; c]), the same MLP for all intents: [B,H,d], [B,d] or None -> [B,H,d]."""
@@ -214,16 +224,18 @@ class IntentUserEncoder(UserEncoder):
             vectors += sums
         return vectors if context is None else vectors + context[:, None]
 
-    def _signals(self, mask, gaps, dwell):
-        """What position, time and dwell give the hidden layer of the importance, [B·T, hidden]."""
-        numbers = []
+    def _signals(self, clicks):
+        """What position, time, dwell and behaviour give the hidden layer of the importance, [B·T, hidden]."""
+        mask, numbers = clicks.mask, []
         if self.position_table is not None:
             numbers.append((self.position_table, positions(mask, self.position)))
         unknown = tf.fill(tf.shape(mask), tf.constant(UNKNOWN_GAP, tf.int64))
-        for table, seconds, boundaries in ((self.time_table, gaps, self.boundaries),
-                                           (self.dwell_table, dwell, BOUNDARIES["log2"])):
+        for table, seconds, boundaries in ((self.time_table, clicks.gaps, self.boundaries),
+                                           (self.dwell_table, clicks.dwell, BOUNDARIES["log2"])):
             if table is not None:
                 numbers.append((table, time_bucket(unknown if seconds is None else seconds, boundaries)))
+        if self.event_table is not None:
+            numbers.append((self.event_table, tf.zeros_like(unknown) if clicks.events is None else clicks.events))
         total = 0.0
         for part, (table, places) in enumerate(numbers, 1):
             used, inverse = tf.unique(tf.reshape(places, [-1]))

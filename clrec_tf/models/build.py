@@ -104,10 +104,16 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
     except ValueError as error:
         raise UserError(f"--feature_dims={','.join(model.feature_dims)}: widths must be integers") from error
     sizes = Sizes(model.embedding_dim, model.max_history, model.temperature, model.position,
-                  time_boundaries(model, schema), schema, seed + ENCODER_SEED, tf.as_dtype(model.product_dtype))
+                  time_boundaries(model, schema), schema, seed + ENCODER_SEED, tf.as_dtype(model.product_dtype),
+                  len(schema.event_weights) if model.use_events else 0,
+                  schema.query_features if model.use_query_features else ())
     towers = config.tower_class.make(TowerInputs(config.tower, config.encoder_class, config.encoder, sizes, seed,
                                                  widths or None, content, config.loss_class.all_vectors))
-    towers.id_dropout = model.id_dropout
+    towers.id_dropout, towers.history_dropout = model.id_dropout, model.history_dropout
+    if model.history_dropout and not towers.query_features:
+        raise UserError(f"--history_dropout={model.history_dropout} leaves nothing of a user: the data set has no "
+                        "features of users or requests; prepare it with --user_features or --context_columns, or leave "
+                        "--history_dropout out")
     if model.id_dropout and not (towers.candidate_features and towers.describes_items):
         raise UserError(f"--id_dropout={model.id_dropout} leaves nothing of an item: the candidate tower reads neither "
                         "features nor dense vectors; prepare them, and train with --use_features and "

@@ -7,6 +7,7 @@ from clrec_tf.data.histories import gaps_to_next
 from clrec_tf.encoders.base import Clicks
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.items import ItemEncoder
+from clrec_tf.encoders.query import QueryEncoder
 from clrec_tf.errors import UserError
 from clrec_tf.models.two_tower import TwoTower
 from clrec_tf.settings.registry import ENCODERS
@@ -37,15 +38,16 @@ class CLRec(TwoTower):
       click_encoder: g, mask, gaps -> X.
       user_encoder: `Clicks` of X and g -> f.
       similarity, temperature, candidate_features: see `TwoTower`.
+      query_encoder: f and query rows -> users; None where nothing but clicks is read.
     """
 
     Settings = CLRecSettings
     summary = "one vector per user."
 
     def __init__(self, item_encoder, click_encoder, user_encoder, similarity, temperature, candidate_features=True,
-                 name="clrec"):
+                 name="clrec", query_encoder=None):
         super().__init__(item_encoder, click_encoder, user_encoder, similarity, temperature, name)
-        self.candidate_features = candidate_features
+        self.candidate_features, self.query_encoder = candidate_features, query_encoder
 
     @classmethod
     def encoder_name(cls, settings):
@@ -63,9 +65,13 @@ class CLRec(TwoTower):
             sizes.schema.item_rows, sizes.dim, features, inputs.feature_widths, settings.feature_projection,
             inputs.content if settings.use_features else None, settings.content_hidden, inputs.seed,
             sizes.product_dtype)
-        clicks = ClickEncoder(sizes.dim, sizes.max_history, sizes.position, sizes.boundaries, sizes.seed)
+        clicks = ClickEncoder(sizes.dim, sizes.max_history, sizes.position, sizes.boundaries, sizes.seed,
+                              sizes.event_kinds)
+        query = None
+        if sizes.query_features:
+            query = QueryEncoder(sizes.query_features, sizes.dim, sizes.seed + 100, sizes.product_dtype)
         return cls(items, clicks, inputs.user_encoder(), settings.similarity, sizes.temperature,
-                   settings.candidate_features)
+                   settings.candidate_features, query_encoder=query)
 
     @property
     def reads(self):
@@ -75,31 +81,39 @@ class CLRec(TwoTower):
 
     @property
     def query_variables(self):
-        """Of the clicks' positions and times, and of the user encoder."""
-        return [*self.click_encoder.variables, *self.user_encoder.variables]
+        """Of the clicks' positions, times and behaviours, of the user encoder, and of what is known beside clicks."""
+        beside = [] if self.query_encoder is None else self.query_encoder.variables
+        return [*self.click_encoder.variables, *self.user_encoder.variables, *beside]
 
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
         return self.item_encoder(rows) if self.candidate_features else self.item_encoder.ids(rows[:, 0])
 
-    def user_vectors(self, items, mask, gaps=None, dwell=None, training=False, seed=None):
+    def user_vectors(self, items, mask, gaps=None, dwell=None, events=None, query=None, training=False, seed=None):
         """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared.
 
-        `training` and `seed` are of a training step, see `Clicks`.
+        `dwell`, `events` and `query` are as of `Clicks`; `training` and `seed` are of a training step.
         """
         if gaps is not None and self.user_encoder.gaps_to_next:
             gaps = gaps_to_next(gaps, mask)
-        return self.score_vectors(self.user_encoder(self._clicks(items, mask, gaps, dwell, seed), training=training))
+        clicks = self._clicks(items, mask, gaps, dwell, events, seed)
+        return self._asked(self.user_encoder(clicks, training=training), tf.reduce_any(mask, axis=1), query)
 
-    def _clicks(self, items, mask, gaps, dwell, seed):
+    def _clicks(self, items, mask, gaps, dwell, events, seed):
         # Only what the encoder declares, so that it is trained, evaluated and served on the same.
         reads = self.user_encoder.reads
-        return Clicks(self.click_encoder(items, mask, gaps), items, mask, gaps if "times" in reads else None,
-                      dwell if "dwell" in reads else None, seed)
+        return Clicks(self.click_encoder(items, mask, gaps, events), items, mask, gaps if "times" in reads else None,
+                      dwell if "dwell" in reads else None, events, seed=seed)
 
-    def user_intents(self, items, mask, gaps=None, dwell=None):
+    def _asked(self, users, known, query):
+        """Users ready to be compared, from what their clicks tell [B,D], whether there are any [B], and query rows."""
+        if self.query_encoder is not None:
+            users = self.query_encoder(tf.where(known[:, None], users, 0.0), query)
+        return self.score_vectors(users)
+
+    def user_intents(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """See `TwoTower.user_intents`; here one."""
-        users = self.user_vectors(items, mask, gaps, dwell)[:, None, :]
+        users = self.user_vectors(items, mask, gaps, dwell, events, query)[:, None, :]
         return users, tf.ones_like(users[:, :, 0]), tf.zeros(tf.shape(users)[:2], tf.int32)
 
     def _history_items(self, rows):
@@ -110,15 +124,17 @@ class CLRec(TwoTower):
         if "row" in batch:
             return *self._encode_windows(items, places, batch, training), None
         mask, gaps = tf.sequence_mask(batch["length"], length), batch.get("time_gap")
+        events, query = batch.get("event"), batch.get("query")
+        mask &= ~self.hidden_histories(batch_size, batch, training)[:, None]
         if self.user_encoder.adds_clicks:
             # Each target is a sum of one item, each history of T, of which padding is zero.
             sums = tf.concat([tf.range(batch_size), tf.repeat(tf.range(batch_size, 2 * batch_size), length)], axis=0)
             targets, item_sums = tf.split(tf.sparse.segment_sum(items, places, sums, 2 * batch_size), 2)
-            users = self.user_encoder.of_sums(self.click_encoder.sums(item_sums, mask, gaps), mask)
-            return targets, self.score_vectors(users), None
+            users = self.user_encoder.of_sums(self.click_encoder.sums(item_sums, mask, gaps, events), mask)
+            return targets, self._asked(users, tf.reduce_any(mask, axis=1), query), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
         history = tf.reshape(history, [batch_size, length, self.item_encoder.dim])
-        users = self.user_vectors(history, mask, gaps, batch.get("dwell"), training, batch.get("seed"))
+        users = self.user_vectors(history, mask, gaps, batch.get("dwell"), events, query, training, batch.get("seed"))
         return targets, users, None
 
     def _encode_windows(self, items, places, batch, training):
@@ -127,6 +143,7 @@ class CLRec(TwoTower):
         targets, history = tf.split(tf.gather(items, places), [tf.size(batch["row"]), shape[0] * shape[1]])
         clicks = self._clicks(tf.reshape(history, [shape[0], shape[1], dim]),
                               tf.sequence_mask(batch["length"], shape[1]), batch.get("time_gap"), batch.get("dwell"),
-                              batch.get("seed"))
-        users = tf.reshape(self.user_encoder.positions(clicks, training), [-1, dim])
-        return tf.ensure_shape(targets, [None, dim]), self.score_vectors(tf.gather(users, batch["row"]))
+                              batch.get("event"), batch.get("seed"))
+        users = tf.gather(tf.reshape(self.user_encoder.positions(clicks, training), [-1, dim]), batch["row"])
+        known = ~self.hidden_histories(tf.size(batch["row"]), batch, training)
+        return tf.ensure_shape(targets, [None, dim]), self._asked(users, known, batch.get("query"))

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.query_features import query_width
 
 CHUNK_ITEMS = 8192
 CHUNK_USERS = 512
@@ -32,9 +33,9 @@ class Encoder:
         self._items = tf.function(model.item_vectors, input_signature=rows)
         self._history_items = tf.function(model.history_vectors, input_signature=rows)
         self._compared_items = tf.function(model.compared_items, input_signature=rows)
-        seconds = tf.TensorSpec([None, max_history], ids)
+        of_clicks = tf.TensorSpec([None, max_history], ids)
         histories = [tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
-                     seconds, seconds]
+                     of_clicks, of_clicks, of_clicks, tf.TensorSpec([None, query_width(model.query_features)], ids)]
         self._users, self._intents = (
             tf.function(self._of_histories(tower), input_signature=histories)
             for tower in (model.user_vectors, model.user_intents))
@@ -43,10 +44,10 @@ class Encoder:
         """The query tower's `tower`, from item rows in place of item vectors."""
         width = self.model.item_encoder.item_width
 
-        def encode(rows, mask, gaps, dwell):
+        def encode(rows, mask, gaps, dwell, events, query):
             items = self.model.history_vectors(tf.reshape(rows[:, :, :width], [-1, width]))
             items = tf.reshape(items, [-1, self._max_history, self.model.history_width])
-            return tower(items, mask, gaps, dwell)
+            return tower(items, mask, gaps, dwell, events, query)
 
         return encode
 
@@ -118,5 +119,9 @@ class Encoder:
         for start in range(0, users.num_users, CHUNK_USERS):
             histories = users.histories(start, min(start + CHUNK_USERS, users.num_users), self._max_history)
             rows = self._without_cold_ids(histories.item_rows)
-            yield encode(tf.constant(rows, tf.int64), tf.constant(histories.mask),
-                         tf.constant(histories.time_gaps, tf.int64), tf.constant(histories.dwell, tf.int64))
+            query, width = histories.query, query_width(self.model.query_features)
+            if query.shape[1] != width:  # the model reads none, or nothing is known of these users
+                query = np.zeros((len(rows), width), np.int64)
+            yield encode(tf.constant(rows, tf.int64), tf.constant(histories.mask), *(
+                tf.constant(part, tf.int64)
+                for part in (histories.time_gaps, histories.dwell, histories.events, query)))

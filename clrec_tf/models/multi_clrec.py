@@ -169,9 +169,9 @@ class MultiCLRec(TwoTower):
         """Users' vectors z [B,H,D], in the order of the intents, as candidates are compared with them."""
         return self.margin.behind(vectors, tf.tile(tf.range(self.num_intents)[None], [tf.shape(vectors)[0], 1]))
 
-    def user_intents(self, items, mask, gaps=None, dwell=None):
+    def user_intents(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """See `TwoTower.user_intents`; all H vectors, by falling weight."""
-        users = self.user_encoder(Clicks(None, items, mask, gaps, dwell))
+        users = self.user_encoder(Clicks(None, items, mask, gaps, dwell, events, query))
         # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
         logits, numbers = tf.math.top_k(users.logits, self.num_intents)
         vectors = self.margin.behind(tf.gather(users.vectors, numbers, batch_dims=1), numbers)
@@ -217,10 +217,12 @@ class MultiCLRec(TwoTower):
     def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]
         mask = tf.sequence_mask(batch["length"], length)
+        mask &= ~self.hidden_histories(batch_size, batch, training)[:, None]
         of_targets, of_clicks = tf.split(places, [batch_size, batch_size * length])
         targets, (clicked, inverse) = tf.gather(items, of_targets), tf.unique(of_clicks)
         read = [tf.gather(part, inverse) for part in self.user_encoder.read_items(tf.gather(items, clicked))]
-        clicks = Clicks(None, None, mask, batch.get("time_gap"), batch.get("dwell"), batch.get("seed"))
+        clicks = Clicks(None, None, mask, batch.get("time_gap"), batch.get("dwell"), batch.get("event"),
+                        batch.get("query"), batch.get("seed"))
         users = self.user_encoder.of_read(read, clicks, training)
         targets, categories = tf.split(targets, 2, axis=1)
         target_logits = self.user_encoder.route(categories)

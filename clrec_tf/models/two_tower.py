@@ -10,47 +10,26 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
     time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
     dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (only for data with dwell times, and models that
                             read them); the target's is not there
+    event    [B,T]   int64  number of the behaviour, 0 = none (only for data with --event_weights)
+    query    [B,W]   int64  query row of the request (only for data with features of users or requests)
     seed     [2]     int64  of the step's random numbers (dropout); absent outside of training
 
 Batches of --target_mode=all (see ``data/windows``) have w histories of at most L clicks, and N targets in them: history
-[w,L,C], length [w], time_gap (from each click to its target, the click after it) and dwell [w,L], but target [N,C],
-user_id and weight [N], and one thing more::
+[w,L,C], length [w], time_gap (from each click to its target, the click after it), dwell and event [w,L], but target
+[N,C], query [N,W], user_id and weight [N], and one thing more::
 
     row      [N]     int64  the position among w·L, row by row, that each target follows
 """
-import dataclasses
 import math
-from typing import Any
-from typing import Optional
 
 import tensorflow as tf
 
 from clrec_tf.encoders.base import NoSettings
 from clrec_tf.encoders.items import distinct_rows
 from clrec_tf.encoders.items import with_hidden_ids
+from clrec_tf.encoders.query import hidden_histories
 from clrec_tf.losses.contrastive import l2_normalize
-
-
-@dataclasses.dataclass(frozen=True)
-class Encoded:
-    """One step's vectors, normalized if the similarity is the cosine.
-
-    Attributes:
-      users: f(x) [B,D].
-      positives: g(y) [B,D] of the targets.
-      distinct: [U,D], g of every distinct item among the candidates given (the raw queue's, or sampled ones).
-      distinct_ids: [U] int64, theirs.
-      counts: [U] int32, how often each stands among them.
-      queued: [N] int32, where each candidate's vector is in `distinct`.
-      intents: of Multi-CLRec, see ``multi_clrec``.
-    """
-    users: tf.Tensor
-    positives: tf.Tensor
-    distinct: Optional[tf.Tensor] = None
-    distinct_ids: Optional[tf.Tensor] = None
-    counts: Optional[tf.Tensor] = None
-    queued: Optional[tf.Tensor] = None
-    intents: Any = None
+from clrec_tf.models.encoded import Encoded
 
 
 class TwoTower(tf.keras.Model):
@@ -67,6 +46,7 @@ class TwoTower(tf.keras.Model):
       candidate_features: whether the candidate tower reads item features; the query tower always does. Without, the
         candidate tower is the id table alone.
       id_dropout: share of items whose id a training step does not see.
+      history_dropout: share of examples whose history a training step does not see.
     """
 
     Settings = NoSettings
@@ -77,7 +57,8 @@ class TwoTower(tf.keras.Model):
         super().__init__(name=name)
         # In this order, by which checkpoints number the optimizer's slots.
         self.item_encoder, self.click_encoder, self.user_encoder = item_encoder, click_encoder, user_encoder
-        self.similarity, self.temperature, self.id_dropout = similarity, temperature, 0.0
+        self.similarity, self.temperature = similarity, temperature
+        self.id_dropout, self.history_dropout = 0.0, 0.0
 
     @classmethod
     def encoder_name(cls, settings) -> str:
@@ -127,6 +108,21 @@ class TwoTower(tf.keras.Model):
         return "dwell" in self.reads
 
     @property
+    def uses_events(self) -> bool:
+        """Whether the query tower reads the behaviour of clicks."""
+        return self.user_encoder.sizes.event_kinds > 0
+
+    @property
+    def query_features(self) -> tuple:
+        """Features of users and requests that the query tower reads."""
+        return self.user_encoder.sizes.query_features
+
+    @property
+    def knows_strangers(self) -> bool:
+        """Whether users without a history were trained for, by what is known beside it."""
+        return bool(self.query_features) and self.history_dropout > 0
+
+    @property
     def reads_features(self) -> bool:
         """Whether any tower reads item features."""
         return self.item_encoder.item_width > 1
@@ -146,7 +142,6 @@ class TwoTower(tf.keras.Model):
         """What `user_intents` reads, given the items' vectors."""
         return self.user_encoder.variables
 
-    # Vectors.
 
     def score_vectors(self, vectors):
         """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
@@ -168,22 +163,29 @@ class TwoTower(tf.keras.Model):
         """Items as the query tower reads them: rows [N,C] -> [N,history_width]."""
         return self.item_encoder(rows)
 
-    def user_intents(self, items, mask, gaps=None, dwell=None):
+    def user_intents(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """The vectors that users are served with, the heaviest first.
 
         Args:
           items: [B,T,history_width], from `history_vectors`.
           mask: [B,T] bool.
           gaps, dwell: [B,T] int64 seconds, −1 = unknown; None: all unknown.
+          events: [B,T] int64, numbers of behaviours, 0 = none; None: none is known.
+          query: [B,W] int64, query rows; None: nothing is known.
 
         Returns:
           (vectors [B,H,D + `intent_coordinates`] ready to be compared, weights [B,H] of sum 1, int32 numbers [B,H]).
         """
         raise NotImplementedError
 
-    def user_vectors(self, items, mask, gaps=None, dwell=None):
+    def user_vectors(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """f(x) [B,D], the heaviest of `user_intents`, ready to be compared."""
-        return self.user_intents(items, mask, gaps, dwell)[0][:, 0]
+        return self.user_intents(items, mask, gaps, dwell, events, query)[0][:, 0]
+
+    def hidden_histories(self, count, batch, training):
+        """Which of `count` examples a step sees no clicks of, [count] bool."""
+        hiding = training and self.history_dropout
+        return hidden_histories(count, hiding, batch["seed"]) if hiding else tf.zeros([count], tf.bool)
 
     def auxiliary_losses(self, encoded, batch):
         """What the model adds to the loss of each row, whatever the loss: [B], or a scalar for all rows."""

@@ -1,4 +1,5 @@
 """A log -> a data set in memory: filters, numbers, parts, features of items, and the report about them."""
+import dataclasses
 import time
 
 import numpy as np
@@ -16,9 +17,11 @@ from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.logs import Log
 from clrec_tf.preparation import outliers
 from clrec_tf.preparation import plausibility
+from clrec_tf.preparation import query_features
 from clrec_tf.preparation.split_log import SplitLog
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
+from clrec_tf.preparation import user_features
 from clrec_tf.preparation import user_split
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import times
@@ -44,6 +47,7 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     if weights:
         given = f"--event_weights={','.join(settings.event_weights)}"
         frame = frame.with_columns(kind=pl.Series(events.numbers(frame, weights, given), dtype=pl.Int64))
+    frame, of_requests = query_features.take_context(frame, settings)
     clicks, items = number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
@@ -54,12 +58,15 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     if kept.dwell is not None:
         report["dwell"] = dwell.summary(kept.dwell)
     part = split(kept, settings, identity["seed"], report)
+    columns = [*user_features.read(users, settings),
+               *(dataclasses.replace(each, codes=each.codes[kept.context]) for each in of_requests)]
     item_tables = [log.items] if log.items else []
     item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
     joined = lambda items, left=(): _joined(_with_unclicked(items, item_tables, left, settings), log, item_tables,
                                             settings)
     continued = _continued(items, kept, joined, settings, report) if settings.vocabulary_from else joined(items)
-    return data_set_of(SplitLog(kept, part, users, *continued), settings, identity, report)
+    log = SplitLog(kept, part, users, *continued, query_columns=tuple(columns))
+    return data_set_of(log, settings, identity, report)
 
 
 def _with_unclicked(items: pl.DataFrame, tables: list[ItemTable], left, settings: PrepareConfig) -> pl.DataFrame:
@@ -144,12 +151,12 @@ def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConf
     """Numbers users and items by first appearance, and sorts.
 
     Args:
-      frame: user, item, optional timestamp, order, dwell, kind, title and f:<feature>.
+      frame: user, item, optional timestamp, order, dwell, kind, place, title and f:<feature>.
       features: name -> whether it has several values.
       settings: the separator inside several-valued features, and words for what is missing.
 
     Returns:
-      The clicks, by time, then by order, then as in the file; and the items in order of their numbers: item, title and
+      The clicks, by time, then by order, then as in the file, whose `context` is the place; and the items in order of their numbers: item, title and
       features as first seen in time.
     """
     codes, ids = {}, {}
@@ -170,11 +177,12 @@ def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConf
             f"{settings.input}: column {name!r}")])
         items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
             first, on="number", how="left", maintain_order="left").drop("number")
-    stayed = [frame[name] for name in ("dwell", "kind") if name in frame.columns]
+    stayed = [frame[name] for name in ("dwell", "kind", "place") if name in frame.columns]
     clicks = pl.DataFrame([codes["user"], codes["item"], *ordered, *stayed]).sort("user", *by, maintain_order=True)
     column = lambda name: clicks[name].to_numpy() if name in clicks.columns else None
     return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
-                  clicks["timestamp"].to_numpy() if "timestamp" in by else None, column("dwell"), column("kind")), items
+                  clicks["timestamp"].to_numpy() if "timestamp" in by else None, column("dwell"), column("kind"),
+                  column("place")), items
 
 
 def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from clrec_tf.data import query_features
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Shard
 from clrec_tf.errors import UserError
@@ -36,6 +37,11 @@ def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) 
         columns["dwell"] = (sequences.dwell[events], offsets)
     if sequences.event is not None:
         columns["event"] = (sequences.event[events], offsets)
+    for source, table, places, ends in ((query_features.USER, dataset.profile, sequences.user[rows], single),
+                                        (query_features.CONTEXT, sequences.context, events, offsets)):
+        features = query_features.of_source(dataset.schema.query_features, source)
+        for key, part in query_features.query_columns(features).items():
+            columns[key] = (table[places, part].reshape(-1), ends * (part.stop - part.start))
     for feature, values in zip(dataset.schema.features, dataset.feature_rows):
         # Neither an unknown target nor a hash bucket has features: what shares an id must share its row.
         columns[feature.key] = (np.where(known[:, None], values[item], 0).reshape(-1), offsets * feature.width)

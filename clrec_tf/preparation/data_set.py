@@ -7,6 +7,9 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.data.features import Feature
+from clrec_tf.data.query_features import CONTEXT
+from clrec_tf.data.query_features import QueryFeature
+from clrec_tf.data.query_features import USER
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -15,6 +18,7 @@ from clrec_tf.preparation.earlier_vocabulary import EarlierVocabulary
 from clrec_tf.preparation import events
 from clrec_tf.preparation import foresight
 from clrec_tf.preparation.impressions import exposures_of_log
+from clrec_tf.preparation import query_features
 from clrec_tf.preparation import sizes
 from clrec_tf.preparation.split_log import SplitLog
 from clrec_tf.preparation import splits
@@ -59,7 +63,8 @@ class Dataset:
       content: [V + 1, content_width] float32, row 0 zero; None without dense features.
       exposures: int32 [N,2], see `impressions.exposures_of_log`; None without an impression log.
       report: what was read, dropped and kept, as JSON.
-      feature_values: feature name -> its values by number from 1.
+      feature_values: feature name, or key of a query feature -> its values by number from 1.
+      profile: [users,·] int32, columns of query rows that are of users; None without.
     """
     schema: Schema
     sequences: dict[str, Sequences]
@@ -69,6 +74,7 @@ class Dataset:
     exposures: Optional[np.ndarray]
     report: dict
     feature_values: dict[str, list[str]]
+    profile: Optional[np.ndarray] = None
 
 
 def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: dict) -> Dataset:
@@ -91,10 +97,12 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
                for name in log.features]
     features = tuple(feature for feature, _, _ in encoded)
     feature_rows = tuple(rows for _, rows, _ in encoded)
+    query = _query(log, mask, settings)
+    log = dataclasses.replace(log, clicks=dataclasses.replace(log.clicks, context=query.context))
     sequences = _sequences(log, mask, vocabulary)
     catalogue = _catalogue(log, vocabulary)
     content = _content(settings.dense_features, catalogue.original_ids, log.earlier, report)
-    schema = _schema(log, vocabulary, features, content, settings, identity, report["users"])
+    schema = _schema(log, vocabulary, features, query.features, content, settings, identity, report["users"])
     if log.earlier is not None:
         report["vocabulary_from"] |= sizes.growth(log, vocabulary, {f.name: values for f, _, values in encoded})
     if catalogue.cold.any():
@@ -102,11 +110,13 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     report.update(vocabulary=schema.num_items, id_type=schema.id_type,
                   dropped_short_training=sizes.dropped(log, mask), **sizes.of_parts(log, sequences, vocabulary),
                   features=sizes.of_features(features, feature_rows, vocabulary))
+    if query.features:
+        report["query_features"] = sizes.of_query(query.features, query.missing)
     next_values = foresight.of_features(log.clicks, mask, log.features, feature_rows)
     report.update(dict(next_click_by_feature=next_values) if next_values else {})
     exposures = _exposures(log, mask, vocabulary, settings, report)
     return Dataset(schema, sequences, catalogue, feature_rows, content, exposures, report,
-                   {feature.name: values for feature, _, values in encoded})
+                   {feature.name: values for feature, _, values in encoded} | query.values, query.profile)
 
 
 def _vocabulary(log: SplitLog, mask: np.ndarray, settings: PrepareConfig) -> Vocabulary:
@@ -146,8 +156,16 @@ def _catalogue(log: SplitLog, vocabulary: Vocabulary) -> NamedItems:
                       ~warm[vocabulary.items], last_click)
 
 
-def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...], content: Optional[np.ndarray],
-            settings: PrepareConfig, identity: dict, users: int) -> Schema:
+def _query(log: SplitLog, mask: np.ndarray, settings: PrepareConfig) -> query_features.Encoded:
+    """Features of users and requests, by the training clicks that mask [N] selects."""
+    of_users = np.bincount(log.clicks.user, weights=mask, minlength=len(log.users))
+    weights = {USER: of_users, CONTEXT: mask.astype(float)}
+    return query_features.encode(log.query_columns, weights, log.earlier, settings)
+
+
+def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...],
+            of_queries: tuple[QueryFeature, ...], content: Optional[np.ndarray], settings: PrepareConfig,
+            identity: dict, users: int) -> Schema:
     rule = {name: getattr(settings, name) for name in _PARAMETERS.get(settings.split, ())}
     return Schema(
         num_items=len(vocabulary.items), item_rows=1 + len(vocabulary.items) + settings.oov_buckets, features=features,
@@ -156,7 +174,7 @@ def _schema(log: SplitLog, vocabulary: Vocabulary, features: tuple[Feature, ...]
         has_timestamps=log.clicks.timestamp is not None, num_users=users, total_clicks=int(vocabulary.counts.sum()),
         split=dict(rule=settings.split, **rule), settings=identity, versions=versions(),
         has_dwell=log.clicks.dwell is not None,
-        event_weights=tuple(events.weights_of(settings.event_weights).items()))
+        event_weights=tuple(events.weights_of(settings.event_weights).items()), query_features=of_queries)
 
 
 def _content(path: str, original_ids: list[str], earlier: Optional[EarlierVocabulary], report: dict

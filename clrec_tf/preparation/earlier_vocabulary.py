@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.data import catalogue as catalogue_lib
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
@@ -41,6 +42,11 @@ class EarlierVocabulary:
         """Values of a feature per item; 0 where the feature was not there."""
         return next((known.width for known in self.schema.features if known.name == feature), 0)
 
+    def query_feature(self, source: str, name: str) -> Optional[QueryFeature]:
+        """A feature of users or requests; None where it was not there."""
+        return next((known for known in self.schema.query_features if (known.source, known.name) == (source, name)),
+                    None)
+
     def content_of(self, items: list[str], width: int, path: str) -> tuple[np.ndarray, np.ndarray]:
         """Dense vectors of items by original id, [N,width], zero where there is none; and [N] bool which have one.
 
@@ -73,7 +79,7 @@ def read(data_dir: str) -> EarlierVocabulary:
     schema = schema_lib.load_schema(data_dir)
     catalogue = catalogue_lib.read_catalogue(data_dir, schema, schema_lib.load_manifest(data_dir))
     values = catalogue_lib.read_feature_values(data_dir)
-    if any(feature.name not in values for feature in schema.features):
+    if catalogue_lib.lacks_values(schema, values):
         raise DataError(f"{flag} has no {schema_lib.FEATURE_VALUES_FILE}: it was written by an older version; prepare "
                         "that data again, and train on it")
     columns = {"item": [str(item) for item in catalogue.original_ids]}

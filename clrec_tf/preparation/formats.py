@@ -9,6 +9,7 @@ from clrec_tf.preparation import amazon
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation import log_source
 from clrec_tf.preparation.log_source import Source
+from clrec_tf.preparation import query_features
 from clrec_tf.preparation import sequences
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
@@ -80,7 +81,7 @@ def open_columns(settings: PrepareConfig) -> Source:
     others = tuple(name for name in table.columns if name not in wanted.values())
     features = {name: several for name, several in item_features.declared(settings).items() if name in table.columns}
     header = _checked_header(table, settings)
-    wanted |= {f"f:{name}": name for name in features}
+    wanted |= {f"f:{name}": name for name in features} | _context(table, settings)
     clicks = log_source.select(table, **wanted)
     if isinstance(clicks.collect_schema()["item"], (pl.List, pl.Array)):
         logging.info("%s: column %r holds lists of items, one row per user (--format=lists)", table.path,
@@ -141,6 +142,16 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
         return ()
     headers.doubt(table.columns, list(wanted.values()), head.to_dicts(), table.path)
     return settings.user_column, settings.item_column
+
+
+def _context(table: Table, settings: PrepareConfig) -> dict[str, str]:
+    """c:<name> -> column, of --context_columns; `UserError` where the file lacks one."""
+    names = list(query_features.declared(settings.context_columns, "context_columns"))
+    absent = [name for name in names if name not in table.columns]
+    if absent:
+        raise UserError(f"--context_columns={','.join(settings.context_columns)}: {table.path} has no column "
+                        f"{absent[0]!r}: choose from {', '.join(map(repr, table.columns))}")
+    return {f"c:{name}": name for name in names}
 
 
 def _optional(settings: PrepareConfig) -> dict[str, str]:

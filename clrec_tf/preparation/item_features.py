@@ -50,8 +50,8 @@ def declared(settings: PrepareConfig) -> dict[str, bool]:
     return {**dict.fromkeys(settings.feature_columns, False), **dict.fromkeys(settings.multi_feature_columns, True)}
 
 
-def check_match(items: pl.Series, known: pl.Series, named: str) -> None:
-    """Warns where few items [V] of a log are among those `known` of a file, named for messages.
+def check_match(items: pl.Series, known: pl.Series, named: str, what: str = "items") -> None:
+    """Warns where few items [V] of a log, or users, are among those `known` of a file, named for messages.
 
     Raises:
       DataError: none is.
@@ -59,12 +59,12 @@ def check_match(items: pl.Series, known: pl.Series, named: str) -> None:
     share = items.is_in(known.implode()).mean() or 0.0
     ours, theirs = (", ".join(map(repr, series.head(3))) for series in (items, known))
     if not share:
-        raise DataError(f"{named} has none of the log's {len(items)} items: the log has ids such as {ours}, the file "
+        raise DataError(f"{named} has none of the log's {len(items)} {what}: the log has ids such as {ours}, the file "
                         f"such as {theirs}; give the file of this log, its column of ids, or leave it out")
     if share < _FEW:
         missing = items.filter(~items.is_in(known.implode())).head(3)
-        logging.warning("%s has %.0f %% of the log's %d items; it lacks such as %s, and has such as %s", named,
-                        100 * share, len(items), ", ".join(map(repr, missing)), theirs)
+        logging.warning("%s has %.0f %% of the log's %d %s; it lacks such as %s, and has such as %s", named,
+                        100 * share, len(items), what, ", ".join(map(repr, missing)), theirs)
 
 
 def _checked(path: str, frame: pl.DataFrame, features: dict[str, bool], columns) -> ItemTable:
@@ -98,11 +98,11 @@ def movielens_items(path: str, settings: PrepareConfig) -> ItemTable:
 
 def open_recbole(path: str, settings: PrepareConfig) -> Table:
     """A RecBole atomic file or several, its columns without their types."""
-    names = list(_recbole_kinds(path))
+    names = list(recbole_kinds(path))
     return frames.open_table(path, names, "\t", quoted=False, skip_header=True, reading=frames.reading_of(settings))
 
 
-def _recbole_kinds(path: str) -> dict[str, str]:
+def recbole_kinds(path: str) -> dict[str, str]:
     """Column -> type, as the header line has them."""
     header = frames.first_line(file_sets.find(path)[0].path)
     return dict(field.strip().partition(":")[::2] for field in header.split("\t"))
@@ -110,7 +110,7 @@ def _recbole_kinds(path: str) -> dict[str, str]:
 
 def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
     """A RecBole .item file: by default every `token` is a feature, every `token_seq` a several-valued one."""
-    table, kinds = open_recbole(path, settings), _recbole_kinds(path)
+    table, kinds = open_recbole(path, settings), recbole_kinds(path)
     if settings.item_column not in kinds:
         raise UserError(f"{path} has no column {settings.item_column!r}: give --item_column as one of "
                         f"{', '.join(kinds)}")

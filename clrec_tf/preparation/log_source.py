@@ -23,7 +23,7 @@ class Source:
     Attributes:
       table: the log's file or files.
       clicks: lazy frame of `ROW`, user, item and, where the format has them, timestamp, order, dwell, event, title,
-        f:<feature>.
+        f:<feature>, c:<context column>.
       features: name -> whether it has several values, of the features in `clicks`.
       columns: of the file, that could be features.
       items: the format's own item file.

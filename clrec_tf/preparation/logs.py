@@ -32,7 +32,7 @@ class Log:
 
     Attributes:
       clicks: user and item (original ids, strings), timestamp and dwell (int64 seconds, if any), order (float64, if
-        any), event, title, f:<feature>, in the order of the file.
+        any), event, title, f:<feature>, c:<context column>, in the order of the file.
       features: name -> whether it has several values, of the features in `clicks`.
       columns: of the file, that could be features.
       items: the format's own item file.
@@ -111,7 +111,7 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
     schema, nulls = clicks.collect_schema(), settings.null_values
     names, path = schema.names(), source.table.path
     for name in names:
-        if isinstance(schema[name], pl.Struct) or schema[name].is_nested() and not name.startswith("f:"):
+        if isinstance(schema[name], pl.Struct) or schema[name].is_nested() and not name.startswith(("f:", "c:")):
             kind = "records" if isinstance(schema[name], pl.Struct) else "lists"
             raise UserError(f"{path}: what is to be the {name} holds {kind} ({schema[name]}): name a column of single "
                             "values")

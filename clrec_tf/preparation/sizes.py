@@ -2,6 +2,7 @@
 import numpy as np
 
 from clrec_tf.data.features import Feature
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.split_log import SplitLog
 from clrec_tf.preparation.splits import Sequences
@@ -43,6 +44,12 @@ def _of_part(log: SplitLog, which: int, sequences: Sequences, vocabulary: Vocabu
     return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
                 users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
                 unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
+
+
+def of_query(features: tuple[QueryFeature, ...], missing: dict[str, float]) -> dict:
+    """Of each feature of users and requests: kind, known values or bins, width, and the share of those without one."""
+    return {feature.key: dict(kind=feature.kind, values=feature.rows - 1, width=feature.width,
+                              missing=missing[feature.key]) for feature in features}
 
 
 def of_features(features: tuple[Feature, ...], feature_rows: tuple[np.ndarray, ...], vocabulary: Vocabulary

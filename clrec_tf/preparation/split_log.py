@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.preparation.earlier_vocabulary import EarlierVocabulary
+from clrec_tf.preparation.query_features import Column
 from clrec_tf.preparation.splits import Clicks
 
 
@@ -21,6 +22,7 @@ class SplitLog:
       features: name -> whether it has several values.
       earlier: the vocabulary that is continued, or None.
       numbered: [V'] index of the item that has each of its numbers, −1: the number is free; None without.
+      query_columns: of users, and of the clicks.
     """
     clicks: Clicks
     part: np.ndarray
@@ -29,6 +31,7 @@ class SplitLog:
     features: dict[str, bool]
     earlier: Optional[EarlierVocabulary] = None
     numbered: Optional[np.ndarray] = None
+    query_columns: tuple[Column, ...] = ()
 
     def known_values(self, feature: str) -> tuple[list[str], int]:
         """Values of a feature that have numbers already, and how many an item may have."""

@@ -21,17 +21,20 @@ class Clicks:
       timestamp: [N] int64, seconds; None without time stamps.
       dwell: [N] int64, seconds that the user stayed, −1 = unknown; None without dwell times.
       event: [N] int64, number of the behaviour, 0 = none; None where behaviours have no weights.
+      context: [N,·] int32, columns of query rows that are of requests; None without.
     """
     user: np.ndarray
     item: np.ndarray
     timestamp: Optional[np.ndarray]
     dwell: Optional[np.ndarray] = None
     event: Optional[np.ndarray] = None
+    context: Optional[np.ndarray] = None
 
     def where(self, mask: np.ndarray) -> "Clicks":
         """The clicks [M] that mask [N] selects."""
         return Clicks(self.user[mask], self.item[mask], *(
-            None if values is None else values[mask] for values in (self.timestamp, self.dwell, self.event)))
+            None if values is None else values[mask]
+            for values in (self.timestamp, self.dwell, self.event, self.context)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Sequences:
       item_id: [E] int32, id in the vocabulary or a hash bucket; 0 for a target outside the vocabulary.
       timestamp, dwell: [E] int64, seconds, or None.
       event: [E] int64, number of the behaviour, or None.
+      context: [E,·] int32, columns of query rows that are of requests, or None.
     """
     user: np.ndarray
     offsets: np.ndarray
@@ -55,6 +59,7 @@ class Sequences:
     timestamp: Optional[np.ndarray]
     dwell: Optional[np.ndarray] = None
     event: Optional[np.ndarray] = None
+    context: Optional[np.ndarray] = None
 
     def __len__(self) -> int:
         return len(self.user)
@@ -144,4 +149,4 @@ def _sequences(clicks: Clicks, item_id: np.ndarray, target: np.ndarray) -> Seque
     offsets = np.append(first, len(clicks.user)).astype(np.int64)
     target_count = np.add.reduceat(target, first, dtype=np.int64) if len(first) else np.zeros(0, np.int64)
     return Sequences(clicks.user[first], offsets, target_count, clicks.item, item_id[clicks.item], clicks.timestamp,
-                     clicks.dwell, clicks.event)
+                     clicks.dwell, clicks.event, clicks.context)

@@ -36,6 +36,7 @@ from clrec_tf.retrieval.bundle_files import TITLES_FILE
 from clrec_tf.retrieval.export_folder import taken_versions
 from clrec_tf.retrieval.index import Index
 from clrec_tf.retrieval.manifest import write_manifest
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.recall import demand_of
 from clrec_tf.retrieval.recall import TUNED_STEP
 from clrec_tf.retrieval.saved_index import save_index
@@ -62,7 +63,7 @@ class TrainingFacts:
 
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
                   config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
-                  max_k: int = 1000) -> str:
+                  max_k: int = 1000, query: QueryValues = QueryValues()) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -76,6 +77,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       model_name: by which servers offer it.
       dial: popularities offered, and the default; None: of the catalogue's clicks, 0 by default.
       max_k: most results that a service gives a user, up to which the index is tuned.
+      query: what the model reads beside clicked items and times.
 
     Returns:
       The version's folder.
@@ -91,8 +93,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         logging.warning("%d of %d items have no training click, and without --id_dropout nothing was learned of their "
                         "vectors: give --nocold_items, or train with --id_dropout", catalogue.cold.sum(),
                         len(catalogue.cold))
-    held_out = held_out_users(encoder, candidates, users, schema.id_type, model.uses_time, model.uses_dwell,
-                              config.export_users)
+    held_out = held_out_users(encoder, candidates, users, schema.id_type, config.export_users, query)
     check_lists(held_out, candidates.compared, config)
     demand = lambda items: demand_of(int(items), (config.recall_k, max_k), grid(dial.lowest, dial.highest, TUNED_STEP),
                                      config.target_recall)
@@ -100,7 +101,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     index = build_index(config.index, candidates.searched, queries, of_all, model.similarity == "cosine",
                         usual_head(len(candidates.items)))
     parts = TowerParts(model, candidates, schema.id_type, facts.max_history, facts.checkpoint_hash,
-                       (dial.lowest, dial.highest))
+                       (dial.lowest, dial.highest), query)
     with new_version(export_dir, lambda: _version(export_dir, config.export_version)) as (temporary, version):
         index = without_deleted(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
         of_live = demand(np.count_nonzero(index.live))
@@ -149,6 +150,7 @@ def _write(folder, parts: TowerParts, index: Index, queries):
     np.save(os.path.join(folder, IDS_FILE), candidates.original_ids, allow_pickle=False)
     if candidates.titles is not None:
         save_json(os.path.join(folder, TITLES_FILE), candidates.titles.tolist())
+    parts.query.save(folder)
     save_index(os.path.join(folder, INDEX_FOLDER), index, parts.checkpoint_hash)
     save_queries(os.path.join(folder, INDEX_FOLDER), queries)
 
@@ -162,7 +164,8 @@ def _manifest(version, parts: TowerParts, schema: Schema, dial: Dial, index: Ind
         items=len(candidates.items), dimension=int(candidates.compared.shape[1]) - model.intent_coordinates,
         intent_coordinates=model.intent_coordinates, similarity=model.similarity,
         max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
-        intents=model.num_intents, served_intents=model.served_intents, titles=candidates.titles is not None, popularity=dial.default,
+        uses_events=bool(parts.query.events), query_inputs=list(parts.query.inputs),
+        knows_strangers=model.knows_strangers, intents=model.num_intents, served_intents=model.served_intents, titles=candidates.titles is not None, popularity=dial.default,
         dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,
                   mean_log_count=mean_log_count(dial.counts), source=dial.source, **dial.chosen_by),
         index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), run_config=facts.run_config)

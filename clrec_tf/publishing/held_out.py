@@ -4,10 +4,12 @@ import dataclasses
 import numpy as np
 
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.data.evaluation_set import OF_HISTORY
 from clrec_tf.errors import DataError
 from clrec_tf.models.dial import with_coordinate
 from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.candidates import Candidates
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.signatures import PADDING
 
@@ -32,8 +34,8 @@ class HeldOutUsers:
         return with_coordinate(self.intents.heaviest(count).queries(), 0.0)
 
 
-def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSet, id_type: str, uses_time: bool,
-                   uses_dwell: bool, max_users: int) -> HeldOutUsers:
+def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSet, id_type: str, max_users: int,
+                   query: QueryValues = QueryValues()) -> HeldOutUsers:
     """Encodes users by the live model and phrases them as requests, items outside the catalogue left in as padding.
 
     Args:
@@ -41,8 +43,8 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
       candidates: the encoded catalogue.
       users: of the test or validation part.
       id_type: "int" or "string".
-      uses_time, uses_dwell: whether the model does.
       max_users: users taken, at random.
+      query: of the model.
 
     Raises:
       DataError: no user has a click on an item of the catalogue.
@@ -57,7 +59,7 @@ def held_out_users(encoder: Encoder, candidates: Candidates, users: EvaluationSe
         chosen = np.sort(np.random.default_rng(0).choice(chosen, max_users, replace=False))
     original = np.full(candidates.item_numbers.max() + 1, PADDING[id_type], candidates.original_ids.dtype)
     original[candidates.item_numbers] = candidates.original_ids
-    requests = [_request(users.take(chosen[start:start + _BATCH]), original, uses_time, uses_dwell)
+    requests = [_request(users.take(chosen[start:start + _BATCH]), original, encoder.model, query)
                 for start in range(0, len(chosen), _BATCH)]
     return HeldOutUsers(requests, Intents(*encoder.user_intents(known.take(chosen))), encoder.model.served_intents)
 
@@ -67,20 +69,24 @@ def _only_among(users, items):
     keep = np.isin(users.history_ids, items)
     ends = np.append(0, np.cumsum(keep))
     optional = {name: None if getattr(users, name) is None else getattr(users, name)[keep]
-                for name in ("history_features", "history_times", "history_dwell")}
+                for name in OF_HISTORY}
     return dataclasses.replace(users, history_ids=users.history_ids[keep],
                                history_splits=ends[users.history_splits], **optional)
 
 
-def _request(users, original, uses_time, uses_dwell):
+def _request(users, original, model, query):
     histories = users.histories(0, users.num_users, max(1, np.diff(users.history_splits).max()))
     ids = histories.item_rows[:, :, 0]
     request = {"history": original[np.where(ids < len(original), ids, 0)],
                "popularity": np.zeros(len(ids), np.float32)}
-    if uses_time:
+    if model.uses_time:
         request["timestamps"] = np.zeros(ids.shape, np.int64)
         request["timestamps"][histories.mask] = users.history_times
         request["request_time"] = users.request_times.astype(np.int64)
-    if uses_dwell:
+    if model.uses_dwell:
         request["dwell"] = histories.dwell
+    if query.events:
+        request["events"] = np.array(["", *query.events], object)[histories.events]
+    if query.features:
+        request |= query.example_of(histories.query)
     return request

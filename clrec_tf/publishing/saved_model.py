@@ -18,7 +18,9 @@ popularity. It must lie in the range that was exported. Where the model weighs i
 `models.multi_clrec`), the manifest's `intent_coordinates` stand before it, and d+1 here means as many numbers more.
 
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
-with < 0 for unknown, only of models that use dwell times. A model of H > 1 intents has one more input, how many of a
+with < 0 for unknown, only of models that use dwell times. Features of users and requests, such as `user_gender` and
+`context_country`, and `events`, the behaviours of clicks, are inputs of models that read them: see `query_inputs`. A
+model trained with --history_dropout serves a history without a known item by these. A model of H > 1 intents has one more input, how many of a
 user's heaviest ones count, K in 1..H, and says which they are::
 
     serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d+1], weights [B,K], intents [B,K] int32
@@ -42,6 +44,7 @@ from clrec_tf.publishing.graph_checks import checked_counts
 from clrec_tf.publishing.graph_checks import largest
 from clrec_tf.publishing.graph_checks import one_each
 from clrec_tf.publishing.graph_checks import same_shape
+from clrec_tf.publishing.query_inputs import QueryInputs
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.retrieval.signatures import PADDING
 
@@ -64,7 +67,8 @@ class UserTower(tf.Module):
         self.encoder_variables = model.query_variables
         self.uses_time, self.uses_dwell, self.num_intents = model.uses_time, model.uses_dwell, model.num_intents
         self.max_history, self.id_type = parts.max_history, parts.id_type
-        self._popularity_range = parts.popularity_range
+        self.uses_events, self._knows_strangers = bool(parts.query.events), model.knows_strangers
+        self._popularity_range, self.query = parts.popularity_range, QueryInputs(parts.query)
         self.id_dtype = tf.int64 if self.id_type == "int" else tf.string
         self.checkpoint_hash = tf.Variable(parts.checkpoint_hash, trainable=False, name="checkpoint_hash")
         self.items = tf.Variable(candidates.items, trainable=False, name="items")
@@ -87,13 +91,15 @@ class UserTower(tf.Module):
         """Original ids of any shape -> int64 row of each in the item matrix; −1 where unknown."""
         return self.table.lookup(tf.strings.as_string(ids) if self.id_type == "int" else ids)
 
-    def encode_users(self, history, popularity, timestamps=None, request_time=None, dwell=None):
+    def encode_users(self, history, popularity, timestamps=None, request_time=None, dwell=None, events=None, **beside):
         """All intents of users, the heaviest first.
 
         Args:
           history: [B,L] ids.
           popularity: [B] float32, α.
           timestamps, request_time, dwell: [B,L], [B] and [B,L] seconds, where the model uses them.
+          events: string [B,L], where the model uses behaviours.
+          **beside: features of users and requests by name.
 
         Returns:
           (vectors [B,H,d+1], weights [B,H], numbers [B,H] int32).
@@ -108,16 +114,22 @@ class UserTower(tf.Module):
                          timestamps=recent(same_shape(history, timestamps, "timestamps"), 0))
         if self.uses_dwell:
             times["dwell"] = recent(same_shape(history, dwell, "dwell"), histories.UNKNOWN_DWELL)
+        if self.uses_events:
+            times["events"] = recent(self.query.events(same_shape(history, events, "events")), 0)
+        if self.query.specs():
+            times["query"] = self.query.rows(history, beside)
         popularity = checked_between(popularity, history, "popularity", *self._popularity_range)
         return self.encode_recent(recent(positions, -1), popularity, **times)
 
-    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None):
+    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None, events=None,
+                      query=None):
         """All intents of users whose latest known clicks are already rows of the item matrix, which saves most ops.
 
         Args:
           positions: int64 [B,T], −1 for padding, which stands at the end.
           popularity: [B] float32, α, not checked.
           timestamps, request_time, dwell: [B,T], [B] and [B,T] seconds, where the model uses them.
+          events: int64 [B,T] and query: [B,W], numbers as `QueryValues` has them, likewise.
 
         Returns:
           As `encode_users`.
@@ -129,8 +141,8 @@ class UserTower(tf.Module):
             gaps = histories.time_gaps(request_time[:, None], timestamps, mask, tf)
         if self.uses_dwell:
             dwell = histories.dwell_times(dwell, mask, tf)
-        vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell)
-        known = tf.reduce_any(mask, axis=1, keepdims=True)
+        vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell, events, query)
+        known = tf.reduce_any(mask, axis=1, keepdims=True) | self._knows_strangers
         last = tf.ones_like(weights) * popularity[:, None]
         vectors = tf.concat([vectors, last[:, :, None]], axis=2)
         return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
@@ -218,6 +230,9 @@ class UserTower(tf.Module):
             user |= of_clicks("timestamps", tf.int64) | of_users("request_time", tf.int64)
         if self.uses_dwell:
             user |= of_clicks("dwell", tf.int64)
+        if self.uses_events:
+            user |= of_clicks("events", tf.string)
+        user |= self.query.specs()
         if self.num_intents > 1:
             user |= of_users("intents", tf.int32)
         search = of_users("k", tf.int32) | of_clicks("exclude", self.id_dtype)
@@ -230,5 +245,7 @@ class UserTower(tf.Module):
         recent = {"positions": clicks, "popularity": user["popularity"]}
         recent |= {name: clicks for name in ("timestamps", "dwell") if name in user}
         recent |= {name: user[name] for name in ("request_time",) if name in user}
+        recent |= dict(events=clicks) if self.uses_events else {}
+        recent |= dict(query=tf.TensorSpec([None, self.query.width], tf.int64)) if self.query.width else {}
         self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
         tf.saved_model.save(self, folder, signatures)

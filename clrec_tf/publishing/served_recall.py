@@ -24,7 +24,7 @@ def recalls_through(bundle: Bundle, held_out: HeldOutUsers, demand: Demand) -> d
       DataError: a recall is below the target of the demand.
     """
     retriever = Retriever(bundle)
-    requests = _requests(held_out)[:USERS]
+    requests = _requests(held_out, bundle.query)[:USERS]
     items, live, recalls = bundle.item_vectors(), bundle.live, {}
     ks = [k for k in demand.ks if k <= KS[-1]]
     for popularity in demand.popularities:
@@ -58,7 +58,7 @@ def _gated(shares, k, popularity, target_recall) -> float:
     return recall
 
 
-def _requests(held_out):
+def _requests(held_out, query):
     """Held-out users as `UserRequest`s."""
     requests = []
     for request in held_out.requests:
@@ -66,5 +66,12 @@ def _requests(held_out):
             times = {name: request[name][row].tolist() for name in ("timestamps", "dwell") if name in request}
             if "request_time" in request:
                 times["request_time"] = int(request["request_time"][row])
+            times["events"] = request["events"][row].tolist() if "events" in request else None
+            times["query"] = {name: _plain(request[name][row]) for name in query.inputs}
             requests.append(UserRequest(None, history, **times))
     return requests
+
+
+def _plain(value):
+    """An array's value, or row, as JSON has it."""
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

@@ -6,6 +6,7 @@ import tempfile
 from typing import Any
 
 from clrec_tf.publishing.candidates import Candidates
+from clrec_tf.retrieval.query_values import QueryValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,7 @@ class TowerParts:
       max_history: T, most recent known clicks used.
       checkpoint_hash: of the checkpoint the model was restored from; stays readable in the loaded model.
       popularity_range: least and largest α that may be asked for.
+      query: what the model reads beside clicked items and times.
     """
     model: Any
     candidates: Candidates
@@ -26,6 +28,7 @@ class TowerParts:
     max_history: int
     checkpoint_hash: str
     popularity_range: tuple[float, float]
+    query: QueryValues = QueryValues()
 
     @contextlib.contextmanager
     def ids_file(self):

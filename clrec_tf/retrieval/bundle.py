@@ -6,6 +6,7 @@ A version folder holds::
     index/                                 the index over item vectors (see `saved_index`)
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any
+    query_values.json                      values of features of users and requests, if the tower reads any
     manifest.json                          facts, and size and sha256 of every file above; written last
 
 A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
@@ -33,6 +34,7 @@ from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.retrieval.index import Index
 from clrec_tf.retrieval.manifest import check_files
 from clrec_tf.retrieval.manifest import read_manifest
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.search_vectors import served
@@ -50,6 +52,7 @@ class Bundle:
       index: over the items' vectors.
       item_ids: [V] original ids by position, int64 or str; the most popular first, inserted items at the end.
       titles: [V] str by position, or None.
+      query: what the tower reads beside clicked items and times.
     """
     path: str
     manifest: dict
@@ -57,6 +60,7 @@ class Bundle:
     index: Index
     item_ids: np.ndarray
     titles: Optional[np.ndarray]
+    query: QueryValues = QueryValues()
 
     @functools.cached_property
     def dial(self) -> BundleDial:
@@ -69,7 +73,7 @@ class Bundle:
         return self.manifest["dimension"] + self.manifest["intent_coordinates"] + self.dial.there
 
     def user_intents(self, history, timestamps=None, request_time=None, dwell=None, count: int = 0,
-                     popularity: float = 0.0) -> Intents:
+                     popularity: float = 0.0, **beside) -> Intents:
         """`serving_default`.
 
         Args:
@@ -78,6 +82,7 @@ class Bundle:
           dwell: [B,L] seconds, < 0 unknown; needed if the model uses dwell times.
           count: K, the heaviest intents given (0: as many as the manifest says).
           popularity: α of all users.
+          **beside: `events` and features of users and requests by name, as arrays; needed if the model reads them.
         """
         inputs = {"history": np.asarray(history)}
         if self.dial.there:
@@ -86,18 +91,20 @@ class Bundle:
             inputs |= dict(timestamps=np.asarray(timestamps, np.int64), request_time=np.asarray(request_time, np.int64))
         if self.manifest["uses_dwell"]:
             inputs["dwell"] = np.asarray(dwell, np.int64)
+        inputs |= {name: np.asarray(value) for name, value in beside.items()}
         intents = self.manifest["intents"]
         return served(self.tower.signatures["serving_default"], inputs, intents,
                       count or self.manifest["served_intents"])
 
     def recent_intents(self, positions, timestamps=None, request_time=None, dwell=None, count: int = 0,
-                       popularity=0.0) -> Intents:
+                       popularity=0.0, events=None, query=None) -> Intents:
         """The same of histories looked up before: the latest known clicks alone, for which the tower does far less.
 
         Args:
           positions: int64 [B,T], see `history_positions`; −1 for padding, at the end.
           timestamps, request_time, dwell, count: as of `user_intents`, [B,T] and [B].
           popularity: α, one for all or [B].
+          events, query: int64 [B,T] and [B,W], numbers as `query` has them; needed if the model reads them.
         """
         inputs = [tf.constant(positions, tf.int64)]
         if self.dial.there:
@@ -108,6 +115,10 @@ class Bundle:
             inputs.append(tf.constant(dwell, tf.int64))
         if self.manifest["uses_time"]:
             inputs.append(tf.constant(request_time, tf.int64))
+        if self.manifest["uses_events"]:
+            inputs.append(tf.constant(events, tf.int64))
+        if self.query.features:
+            inputs.append(tf.constant(query, tf.int64))
         outputs = self._recent(*inputs)
         count = count or self.manifest["served_intents"]
         return Intents(*(part.numpy()[:, :count] for part in outputs))
@@ -225,6 +236,6 @@ def load_bundle(path: str) -> Bundle:
             titles is not None and len(titles) != len(item_ids)):
         sizes |= towers
         raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
-    bundle = Bundle(folder, manifest, tower, index, item_ids, titles)
+    bundle = Bundle(folder, manifest, tower, index, item_ids, titles, QueryValues.load(folder))
     bundle.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
     return bundle

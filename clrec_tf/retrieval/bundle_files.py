@@ -8,6 +8,7 @@ MANIFEST_FILE = "manifest.json"  # facts, and size and sha256 of every other fil
 MODEL_FILE = "saved_model.pb"
 IDS_FILE = "item_ids.npy"  # original ids, by position
 TITLES_FILE = "titles.json"
+QUERY_FILE = "query_values.json"  # features of users and requests, and behaviours, if the tower reads any
 DELETED_IDS_FILE = "withdrawn_ids.npy"  # of all deleted items, whether the version's catalogue has them or not
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations, which is no bundle

@@ -12,14 +12,14 @@ from clrec_tf.system import json_files
 from clrec_tf.system.json_files import save_json
 from clrec_tf.system.versions import versions
 
-FORMAT_VERSION = 4  # 3: without coordinates of intents, and so written for models that have none; 2: nor the dial's
-_WITHOUT_INTENTS = 3
-_READ = (2, 3, 4)
+FORMAT_VERSION = 5  # 4: the tower reads clicked items and times alone; 3: nor coordinates of intents; 2: nor the dial's
+_READ = (2, 3, 4, 5)
 
 
 def write_manifest(folder: str, facts: dict) -> None:
     """Writes manifest.json: facts, package versions, and the size and sha256 of every file in the folder."""
-    written = FORMAT_VERSION if facts.get("intent_coordinates") else _WITHOUT_INTENTS  # which older programs read
+    written = 4 if facts.get("intent_coordinates") else 3  # the least that says all, which older programs read
+    written = FORMAT_VERSION if facts.get("query_inputs") or facts.get("uses_events") else written
     files = {}
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -45,7 +45,8 @@ def read_manifest(folder: str) -> dict:
             raise DataError(f"{path} has format_version={manifest['format_version']}, this program reads "
                             f"{', '.join(map(str, _READ))}: export again")
         # What is not in bundles of before there were others, and what is.
-        manifest = {"intents": 1, "uses_dwell": False, "intent_coordinates": 0} | json_files.unsealed(manifest)
+        manifest = {"intents": 1, "uses_dwell": False, "intent_coordinates": 0, "uses_events": False,
+                    "query_inputs": [], "knows_strangers": False} | json_files.unsealed(manifest)
         manifest.setdefault("served_intents", min(4, manifest["intents"]))
         if "dial" not in manifest:
             logging.warning("%s was exported before there was a dial: it is served at popularity 0, as trained; export "

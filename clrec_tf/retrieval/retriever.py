@@ -130,7 +130,7 @@ class Retriever:
         best = best[keep]
         known = plan.history >= 0
         unknown = [] if known.all() else list(dict.fromkeys(itertools.compress(request.history, ~known)))
-        fallback = not known.any()
+        fallback = not (known.any() or self.bundle.manifest["knows_strangers"])
         brought, count = {}, plan.options.intents
         if self.several and not fallback:
             numbers = users.numbers[row]
@@ -199,6 +199,7 @@ class Retriever:
         plans = self.plans(requests) if plans is None else plans
         shape = len(requests), self.bundle.manifest["max_history"]
         positions, times, dwell = np.full(shape, -1), np.zeros(shape, np.int64), np.full(shape, -1)
+        values, events = self.bundle.query, np.zeros(shape, np.int64)
         for row, (request, plan) in enumerate(zip(requests, plans)):
             recent = last_known(plan.history >= 0, shape[1])
             positions[row, :len(recent)] = plan.history[recent]
@@ -206,10 +207,13 @@ class Retriever:
                 times[row, :len(recent)] = np.array(request.timestamps, np.int64)[recent]
             if request.dwell is not None:
                 dwell[row, :len(recent)] = np.array(request.dwell, np.int64)[recent]
+            if request.events is not None and values.events:
+                events[row, :len(recent)] = np.array(values.event_numbers(request.events), np.int64)[recent]
+        query = np.array([values.row(request.query) for request in requests], np.int64) if values.features else None
         request_times = np.array([request.request_time or 0 for request in requests], np.int64)
         count = max((plan.options.intents for plan in plans), default=self.intents)
         popularity = np.array([plan.options.popularity for plan in plans], np.float32)
-        return self.bundle.recent_intents(positions, times, request_times, dwell, count, popularity)
+        return self.bundle.recent_intents(positions, times, request_times, dwell, count, popularity, events, query)
 
 
 def _among(positions, banned):

@@ -11,11 +11,12 @@ from typing import Union
 import polars as pl
 
 from clrec_tf.errors import DataError
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.tables.texts import without_mark
 from clrec_tf.tables.times import LATEST_SECOND
 
 MAX_CLICKS = 100_000  # of one history; more is taken for a mistake
-_FIELDS = ("user_id", "history", "timestamps", "request_time", "dwell", "popularity")
+_FIELDS = ("user_id", "history", "timestamps", "request_time", "dwell", "popularity", "events")
 _PARQUET_ROWS = 65_536
 
 
@@ -30,6 +31,8 @@ class UserRequest:
       request_time: seconds, or None.
       dwell: seconds that the user stayed at each click, < 0 for unknown, or None.
       popularity: α of the dial, or None for that of the command.
+      events: behaviour of each click, or None.
+      query: features of user and request by name, as `QueryValues` checks them, or None.
     """
     user_id: Optional[Union[int, str]]
     history: list
@@ -37,15 +40,18 @@ class UserRequest:
     request_time: Optional[int] = None
     dwell: Optional[list[int]] = None
     popularity: Optional[float] = None
+    events: Optional[list[Optional[str]]] = None
+    query: Optional[dict[str, Any]] = None
 
 
-def parse_request(value, id_type: str, where: str) -> UserRequest:
+def parse_request(value, id_type: str, where: str, query: QueryValues = QueryValues()) -> UserRequest:
     """Checks one user.
 
     Args:
       value: a list of item ids, or a dict with `history` and optionally the other attributes of `UserRequest`.
       id_type: "int" or "string", of original item ids.
       where: named in errors, such as "standard input, line 3".
+      query: what the model reads beside clicked items and times, whose names may be entries too.
 
     Raises:
       DataError: saying where, what, and what is expected.
@@ -54,9 +60,10 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
         value = {"history": value}
     if not isinstance(value, dict) or value.get("history") is None:
         raise DataError(f"{where} has no history: give a list of item ids, or an object with a `history`")
-    unknown = sorted(set(value) - set(_FIELDS))
+    fields = (*_FIELDS, *query.inputs)
+    unknown = sorted(set(value) - set(fields))
     if unknown:
-        raise DataError(f"{where} has the unknown entry {unknown[0]!r}: there are {', '.join(_FIELDS)}")
+        raise DataError(f"{where} has the unknown entry {unknown[0]!r}: there are {', '.join(fields)}")
     history, user_id = value["history"], value.get("user_id")
     if not isinstance(history, list) or len(history) > MAX_CLICKS:
         raise DataError(f"{where}: history must be a list of at most {MAX_CLICKS} item ids")
@@ -69,11 +76,16 @@ def parse_request(value, id_type: str, where: str) -> UserRequest:
     timestamps = _seconds(value, "timestamps", "time stamp", 0, where)
     dwell = _seconds(value, "dwell", "dwell time", -1, where)
     check_times(timestamps, request_time, dwell, where)
+    events = value.get("events")
+    if events is not None and (not isinstance(events, list) or len(events) != len(history)
+                               or not all(event is None or _is_text(event) for event in events)):
+        raise DataError(f"{where}: events must be a list of texts or null, as long as the history, {len(history)}")
+    beside = query.checked({name: value[name] for name in query.inputs if name in value}, where)
     popularity = value.get("popularity")
     if popularity is not None and (isinstance(popularity, bool) or not isinstance(popularity, (int, float))
                                    or not abs(popularity) < math.inf):
         raise DataError(f"{where}: popularity {popularity!r} must be a number")
-    return UserRequest(user_id, history, timestamps, request_time, dwell, popularity)
+    return UserRequest(user_id, history, timestamps, request_time, dwell, popularity, events, beside)
 
 
 def check_times(timestamps: Optional[list[int]], request_time: Optional[int], dwell: Optional[list[int]], where: str
@@ -102,10 +114,11 @@ def _seconds(value, name, noun, unknown, where):
     return [unknown if second is None else second for second in seconds]
 
 
-def read_json_lines(lines: Iterable[bytes], id_type: str, source: str) -> Iterator[UserRequest]:
+def read_json_lines(lines: Iterable[bytes], id_type: str, source: str, query: QueryValues = QueryValues()
+                    ) -> Iterator[UserRequest]:
     """One user per line, in either form of `parse_request`; blank lines are skipped. `DataError` names the line."""
     for where, value in json_lines(lines, source):
-        yield parse_request(value, id_type, where)
+        yield parse_request(value, id_type, where, query)
 
 
 def json_lines(lines: Iterable[bytes], source: str) -> Iterator[tuple[str, Any]]:
@@ -122,7 +135,7 @@ def json_lines(lines: Iterable[bytes], source: str) -> Iterator[tuple[str, Any]]
         yield where, value
 
 
-def read_parquet(path: str, id_type: str) -> Iterator[UserRequest]:
+def read_parquet(path: str, id_type: str, query: QueryValues = QueryValues()) -> Iterator[UserRequest]:
     """One user per row with columns of `parse_request`'s names; others are ignored. `DataError` names the row."""
     try:
         table = pl.scan_parquet(path, glob=False)
@@ -132,14 +145,14 @@ def read_parquet(path: str, id_type: str) -> Iterator[UserRequest]:
         raise DataError(f"{path} is not readable Parquet ({error})") from error
     if not isinstance(columns.get("history"), pl.List):
         raise DataError(f"{path} has no column `history` of lists of item ids; its columns are {dict(columns)}")
-    table = table.select(name for name in _FIELDS if name in columns)
+    table = table.select(name for name in (*_FIELDS, *query.inputs) if name in columns)
     for start in range(0, rows, _PARQUET_ROWS):
         try:
             part = table.slice(start, _PARQUET_ROWS).collect()
         except pl.exceptions.PolarsError as error:
             raise DataError(f"{path} is damaged after row {start} ({error})") from error
         for offset, value in enumerate(part.iter_rows(named=True), start + 1):
-            yield parse_request(value, id_type, f"{path}, row {offset}")
+            yield parse_request(value, id_type, f"{path}, row {offset}", query)
 
 
 def parse_item(text: str, id_type: str, where: str):

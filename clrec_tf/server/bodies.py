@@ -15,8 +15,13 @@ from typing import Union
 
 import msgspec
 
+from clrec_tf.data.query_features import CATEGORY
+from clrec_tf.data.query_features import LIST
+from clrec_tf.data.query_features import NUMBER
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_dial import BundleDial
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import check_times
 from clrec_tf.retrieval.user_requests import checked_item
@@ -30,11 +35,15 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class User(msgspec.Struct, forbid_unknown_fields=True):
-    """A user to encode: `history` of original item ids, oldest first; times in seconds, null or ≤ 0 where unknown."""
+    """A user to encode: `history` of original item ids, oldest first; times in seconds, null or ≤ 0 where unknown.
+
+    Models that read features of users and requests take these too, by name: see `instances_of`.
+    """
     history: list[Id]
     timestamps: Seconds = None
     request_time: Optional[int] = None
     dwell: Seconds = None
+    events: Optional[list[Optional[str]]] = None
     intents: Optional[_Count] = None
     popularity: Optional[float] = None
 
@@ -55,6 +64,18 @@ class Item(msgspec.Struct, forbid_unknown_fields=True):
 
 
 INSTANCES = {RETRIEVE: RetrieveUser, USERS: User, ITEMS: Item}
+_Value = Union[str, int, float, bool, None]
+_TYPES = {CATEGORY: _Value, LIST: Optional[list[_Value]], NUMBER: Optional[float]}
+
+
+@functools.lru_cache(maxsize=16)
+def instances_of(features: tuple[QueryFeature, ...]) -> dict[str, type]:
+    """`INSTANCES` of a model that reads such features of users and requests."""
+    if not features:
+        return INSTANCES
+    fields = [(feature.input, _TYPES[feature.kind], None) for feature in features]
+    more = lambda base: msgspec.defstruct(base.__name__, fields, bases=(base,), forbid_unknown_fields=True)
+    return {RETRIEVE: more(RetrieveUser), USERS: more(User), ITEMS: Item}
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,12 +86,14 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Most items per user, ids in a list, users per request, intents that the model has, and its popularities."""
+    """Most items per user, ids in a list, users per request, intents that the model has, its popularities, and what it
+    reads beside clicked items and times."""
     k: int
     listed: int
     users: int
     intents: int
     dial: BundleDial = BundleDial()
+    query: QueryValues = QueryValues()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +135,7 @@ def parse(body: bytes, id_type: str, defaults: SearchOptions, limits: Limits) ->
     if not body:
         raise ServiceError('the body is empty: send JSON, such as {"signature_name": "retrieve", "instances": [...]}')
     head = _decoded(lambda: msgspec.json.decode(body, type=_Body), "the body")
-    kind = _kind(head.signature_name)
+    kind = _kind(head.signature_name, limits)
     instances, inputs = (part if bytes(part) != b"null" else b"" for part in (head.instances, head.inputs))
     if bool(instances) == bool(inputs):
         raise ServiceError("give either instances, a list with one object per user, or inputs, an object with one list "
@@ -126,7 +149,7 @@ def parse(body: bytes, id_type: str, defaults: SearchOptions, limits: Limits) ->
 
 def by_columns(signature: str, columns: dict, id_type: str, defaults: SearchOptions, limits: Limits) -> Work:
     """Reads lists by entry, one element per user; a scalar counts for all users. Raises: see `parse`."""
-    kind = _kind(signature)
+    kind = _kind(signature, limits)
     leading = columns.get("ids" if kind is Item else "history")
     if not isinstance(leading, list):
         raise ServiceError(f"inputs of {signature} need the list {'`ids`' if kind is Item else '`history`, of a list'} "
@@ -155,19 +178,22 @@ def jobs(signature: str, rows: Sequence, id_type: str, defaults: SearchOptions, 
             for number, row in enumerate(rows)]
 
 
-def _kind(signature):
+def _kind(signature, limits):
     if signature not in INSTANCES:
         raise ServiceError(f"signature_name {signature!r} is none of {', '.join(INSTANCES)}")
-    return INSTANCES[signature]
+    return instances_of(limits.query.features)[signature]
 
 
 def _user_job(signature, row, id_type, defaults, limits, where):
     ids = lambda name: _ids(getattr(row, name), name, id_type, limits, where)
     history = ids("history")
-    times = {name: _seconds(getattr(row, name), name, unknown, len(history), where)
+    times = {name: _each(getattr(row, name), name, unknown, len(history), where)
              for name, unknown in (("timestamps", 0), ("dwell", -1))}
     check_times(times["timestamps"], row.request_time, times["dwell"], where)
-    request = UserRequest(None, history, times["timestamps"], row.request_time, times["dwell"])
+    events = _each(row.events, "events", None, len(history), where)
+    beside = {name: getattr(row, name) for name in limits.query.inputs} or None
+    request = UserRequest(None, history, times["timestamps"], row.request_time, times["dwell"], events=events,
+                          query=beside)
     intents = row.intents or defaults.intents
     if intents > limits.intents:
         raise ServiceError(f"{where}: intents is {intents}, the model has {limits.intents}: give at most that many")
@@ -191,7 +217,7 @@ def _ids(values, name, id_type, limits, where):
     return [checked_item(value, id_type, f"{where}, {name}") for value in values]
 
 
-def _seconds(values, name, unknown, length, where):
+def _each(values, name, unknown, length, where):
     if values is None:
         return None
     if len(values) != length:

@@ -42,11 +42,14 @@ MODEL = {404: _error(404, _NO_SUCH_MODEL), 503: _error(503, _TOO_MUCH)}
 READINESS = {503: _error(503, "The service is about to end.")}
 
 
-def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial) -> dict:
-    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents and `BundleDial`."""
+def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial,
+             features: tuple = ()) -> dict:
+    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents, `BundleDial` and
+    features of users and requests."""
+    instances = bodies.instances_of(features)
     description = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
                               description=f"Retrieval by the model {settings.model_name}.")
-    schemas = _schemas(settings, id_type, intents, dial)
+    schemas = _schemas(settings, id_type, intents, dial, instances)
     description["components"] = {"schemas": schemas}
     for path, methods in description["paths"].items():
         for operation in methods.values():
@@ -55,13 +58,13 @@ def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, di
                 if parameter["name"] == "name":
                     parameter["schema"] = {"type": "string", "enum": [settings.model_name]}
             if path.endswith(":predict"):
-                operation["requestBody"] = _request_body(settings, schemas)
+                operation["requestBody"] = _request_body(settings, schemas, instances)
     return description
 
 
-def _schemas(settings, id_type, intents, dial):
+def _schemas(settings, id_type, intents, dial, instances):
     """By name: users and items as `bodies` reads them, within the limits; an error, and a prediction."""
-    _, schemas = msgspec.json.schema_components(tuple(bodies.INSTANCES.values()), ref_template=_REF)
+    _, schemas = msgspec.json.schema_components(tuple(instances.values()), ref_template=_REF)
     _bound(schemas, settings, id_type, intents, dial)
     return schemas | {
         "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
@@ -87,9 +90,9 @@ def _bound(schemas, settings, id_type, intents, dial):
                     form.update(limits[name])
 
 
-def _request_body(settings, schemas):
+def _request_body(settings, schemas, instances):
     """Any signature's body."""
-    forms = [_body(signature, kind, settings, schemas) for signature, kind in bodies.INSTANCES.items()]
+    forms = [_body(signature, kind, settings, schemas) for signature, kind in instances.items()]
     return {"required": True, "content": {"application/json": {"schema": {"anyOf": forms}}}}
 
 

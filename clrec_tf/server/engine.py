@@ -13,6 +13,7 @@ from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import PADDING
 from clrec_tf.retrieval.signatures import read_signatures
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.server.bodies import instances_of
 from clrec_tf.server.bodies import ITEMS
 from clrec_tf.server.bodies import Job
 from clrec_tf.server.bodies import RETRIEVE
@@ -37,6 +38,7 @@ class Engine:
         self.bundle, self.version = bundle, bundle.manifest["version"]
         self.id_type, self.intents = bundle.manifest["id_type"], bundle.manifest["intents"]
         self.signatures = read_signatures(bundle.path)  # now: the folder may go while this is served
+        self.instances = instances_of(bundle.query.features)
         self._retriever = Retriever(bundle, defaults)
         self._observe = observe
 

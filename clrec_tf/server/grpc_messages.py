@@ -42,20 +42,21 @@ def checked_spec(spec, model_name: str, version: int) -> None:
         raise NotFound(f"version {spec.version.value} is not served, version {version} is")
 
 
-def arrays(signature: str, inputs, largest: int) -> dict[str, np.ndarray]:
+def arrays(signature: str, inputs, largest: int, instances: dict = bodies.INSTANCES) -> dict[str, np.ndarray]:
     """The inputs of a request.
 
     Args:
-      signature: one of `bodies.INSTANCES`.
+      signature: one of `instances`.
       inputs: TensorProto by name.
       largest: most values of all inputs together.
+      instances: `bodies.instances_of` the model.
 
     Raises:
       ServiceError: an unknown signature or name; an input that does not hold the values its shape says.
     """
-    if signature not in bodies.INSTANCES:
-        raise ServiceError(f"there is no signature {signature[:80]}: give one of {', '.join(bodies.INSTANCES)}")
-    entries = bodies.INSTANCES[signature].__struct_fields__
+    if signature not in instances:
+        raise ServiceError(f"there is no signature {signature[:80]}: give one of {', '.join(instances)}")
+    entries = instances[signature].__struct_fields__
     for name in inputs:
         if name not in entries:
             raise ServiceError(f"there is no input {name[:80]!r}: inputs of {signature} are {', '.join(entries)}")

@@ -120,14 +120,14 @@ class GrpcServices:
     async def _predict(self, message, client):
         request, served, signature = None, self.served(), ""
 
-        def read():
+        def read(instances):
             nonlocal request, signature
             request = grpc_messages.parsed(predict_pb2.PredictRequest, message)
             spec = request.model_spec
             signature = spec.signature_name or DEFAULT_SIGNATURE
             grpc_messages.checked_spec(spec, self.model_name, served.version)
             version = str(spec.version.value) if spec.HasField("version") else ""
-            return signature, grpc_messages.arrays(signature, request.inputs, self.largest), version
+            return signature, grpc_messages.arrays(signature, request.inputs, self.largest, instances), version
         try:
             outputs = await self.predictor.arrays(read, len(message))
         except ServiceError:

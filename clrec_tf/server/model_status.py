@@ -1,10 +1,11 @@
 """What the service says of its versions: their states, and the facts of the one that is served."""
-from clrec_tf.server import bodies
 from clrec_tf.server.versions import Versions
 from clrec_tf.server.without_paths import without_paths
 
 _FACTS = ("checkpoint_hash", "step", "created", "id_type", "items", "dimension", "similarity", "max_history",
-          "uses_time", "uses_dwell", "intents", "index", "popularity", "dial", "measured", "versions")
+          "uses_time", "uses_dwell", "knows_strangers", "intents", "index", "popularity", "dial", "measured", "versions")
+
+_MOST_VALUES = 200  # of each feature, that are shown
 
 
 def version_states(versions: Versions) -> list[dict]:
@@ -23,6 +24,11 @@ def metadata(name: str, engine) -> dict:
     """Facts of the version served."""
     manifest = engine.bundle.manifest
     facts = {key: manifest[key] for key in _FACTS if key in manifest} | engine.bundle.counts
-    signatures = {signature: list(kind.__struct_fields__) for signature, kind in bodies.INSTANCES.items()}
+    query = engine.bundle.query
+    shown = lambda feature: query.values.get(feature.key, [])[:_MOST_VALUES]
+    facts["query"] = [dict(name=feature.input, kind=feature.kind, values=shown(feature))
+                      for feature in query.features]
+    facts["events"] = list(query.events)
+    signatures = {signature: list(kind.__struct_fields__) for signature, kind in engine.instances.items()}
     return {"model_spec": {"name": name, "version": str(engine.version)},
             "metadata": {"bundle": facts, "signatures": signatures}}

@@ -57,18 +57,18 @@ class Predictor:
             names = dict.fromkeys(name for answer in answers for name in answer)
             return {"outputs": {name: [answer.get(name) for answer in answers] for name in names}}
 
-    async def arrays(self, read: Callable[[], tuple[str, dict, str]], size: int) -> dict:
+    async def arrays(self, read: Callable[[dict], tuple[str, dict, str]], size: int) -> dict:
         """A request of a client that is `counted` -> arrays by output, padded as those of the SavedModel are.
 
         Args:
-          read: gives the signature, arrays by input, and the version asked for, "" for any. Called once the request is
-            admitted, not on the event loop if it is large.
+          read: gives, by `bodies.instances_of` the version served, the signature, arrays by input, and the version asked
+            for, "" for any. Called once the request is admitted, not on the event loop if it is large.
           size: of the request, bytes.
 
         Raises: as `json`, and what `read` does.
         """
         def work_of(engine):
-            signature, inputs, version = read()
+            signature, inputs, version = read(engine.instances)
             _check(version, engine)
             columns = {name: _plain(values) for name, values in inputs.items()}
             return bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
@@ -91,7 +91,7 @@ class Predictor:
     def _limits(self, engine):
         settings = self.settings
         return bodies.Limits(settings.max_k, settings.max_listed, settings.max_instances, engine.intents,
-                             engine.bundle.dial)
+                             engine.bundle.dial, engine.bundle.query)
 
     @contextlib.contextmanager
     def _answering(self):

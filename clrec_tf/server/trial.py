@@ -53,7 +53,8 @@ def _try_requests(engine, path):
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
         columns = {name: plain(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
         signature, size = request.model_spec.signature_name, len(engine.bundle.item_ids)
-        limits = bodies.Limits(k=size, listed=2**31, users=2**31, intents=engine.intents, dial=engine.bundle.dial)
+        limits = bodies.Limits(k=size, listed=2**31, users=2**31, intents=engine.intents, dial=engine.bundle.dial,
+                               query=engine.bundle.query)
         jobs = bodies.by_columns(signature, columns, engine.id_type, engine.defaults, limits).jobs
         problems = [problem for problem in (_problem(signature, answer) for answer in engine(jobs)) if problem]
         if problems:  # without the requests: a log must not show users' histories

@@ -97,6 +97,19 @@ class PrepareConfig(Section):
     multi_feature_columns: tuple[str, ...] = setting((), "Item features with several values each, split at "
                                                          "--multi_separator.")
     multi_separator: str = setting("|", "Separator inside a several-valued feature, and of lists of items as text.")
+    context_columns: tuple[str, ...] = setting((),
+        "Columns of the log that describe the request each click answered, such as country, device or hour, for the "
+        "query tower (format columns): a category each, or with :list several, with :number a number, such as "
+        "hour:number.")
+    user_features: str = setting("",
+        "File of users' profiles joined by user id, for the query tower: TSV, CSV, JSON lines or Parquet, or a RecBole "
+        ".user file.", path=SEVERAL)
+    user_feature_columns: tuple[str, ...] = setting((), "Columns of --user_features that are read, named as those of "
+                                                        "--context_columns (default: all).")
+    user_features_id: str = setting("", "Column of the user id in --user_features (default: --user_column, else the "
+                                        "only one called like an id of users).")
+    number_bins: int = setting(16, "Bins, of about equal numbers of clicks, that a number of a user or a request falls "
+                                   "into.", lower=2)
     max_values: int = setting(8, "Values kept of a several-valued feature.", lower=1)
     keep_events: tuple[str, ...] = setting((), "Behaviours kept, such as pv,buy (default: all).")
     split: str = setting("leave_one_out",

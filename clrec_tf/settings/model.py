@@ -23,6 +23,14 @@ class ModelConfig(Section):
         "Share of items whose id a training step does not see, so that features and dense vectors alone learn to "
         "describe an item; items that nobody has clicked are then encoded by those alone (--vocabulary=catalogue, "
         "--cold_items). 0: none.", lower=0.0, upper=0.9)
+    use_query_features: bool = setting(True, "Read what is known of users and requests beside clicks, where the data "
+                                             "has it (prepare --user_features, --context_columns).")
+    history_dropout: float = setting(0.0,
+        "Share of examples whose history a training step does not see, so that features of users and requests alone "
+        "learn to describe a user; users without any known click are then served by those. 0: none.", lower=0.0,
+        upper=0.9)
+    use_events: bool = setting(True, "Read the behaviour of each click, where the data has it (prepare "
+                                     "--event_weights).")
     position: str = setting("backward",
         "backward: the earliest kept click is position 0 (paper). forward: the latest is.",
         choices=("backward", "forward", "none"))

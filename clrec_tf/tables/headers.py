@@ -49,6 +49,11 @@ def noted(path: str, line: str) -> None:
     logging.info("%s: line 1 is taken for a header and left out: %r", path, line[:100])
 
 
+def names_users(name: str) -> bool:
+    """Whether a column is called like the ids of users."""
+    return bool(_USER.fullmatch(name.strip()))
+
+
 def item_id_column(columns: Sequence[str], named: str, log_column: str, path: str) -> str:
     """The column of an item file that holds ids.
 

@@ -6,10 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data.input_pipeline import example_fields
-from clrec_tf.data.input_pipeline import per_click
 from clrec_tf.data.input_pipeline import pool_batch
 from clrec_tf.data.input_pipeline import pool_examples
-from clrec_tf.data.input_pipeline import read_pool
+from clrec_tf.data.pools import per_click
+from clrec_tf.data.pools import query_parts
+from clrec_tf.data.pools import read_pool
+from clrec_tf.data.query_features import query_width
 
 HEADER = 5  # epoch, pool, records, first batch, steps; then the pool's shards
 
@@ -63,6 +65,8 @@ class PoolFeed:
                         "user_id": (tf.int64, [None]), "weight": (tf.float32, [None])}
         self._examples = example_fields(plan.target_mode)
         self._fields |= {name: (tf.int64, [None]) for name in (*self._examples, *per_click(schema))}
+        self._fields |= {name: (tf.int64, [None, query_width(features)])
+                         for name, features in query_parts(schema).items()}
         self._variables = {name: local_variable(_empty(shape, dtype), tf.TensorShape(None), dtype)
                            for name, (dtype, shape) in self._fields.items()}
         self._variables["held"] = local_variable(lambda worker: tf.constant([-1, -1], tf.int64), (2,), tf.int64)

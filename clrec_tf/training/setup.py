@@ -160,7 +160,7 @@ def _validator(config: Config, schema: schema_lib.Schema, manifest: schema_lib.M
 def _parsed(schema: schema_lib.Schema, model) -> schema_lib.Schema:
     """The schema without what the model does not read: the pipeline does not even parse it."""
     return dataclasses.replace(schema, features=schema.features if model.reads_features else (),
-                               has_dwell=schema.has_dwell and model.uses_dwell)
+                               has_dwell=schema.has_dwell and model.uses_dwell, query_features=model.query_features)
 
 
 def check_every_position(config: Config, model) -> None:

@@ -1,0 +1,64 @@
+"""What is known of a request beside its clicks: the user's profile and the request's context, in one row of numbers."""
+import dataclasses
+import itertools
+import re
+from typing import Sequence
+
+import numpy as np
+
+USER, CONTEXT = "user", "context"  # sources
+CATEGORY, LIST, NUMBER = "category", "list", "number"  # kinds
+KINDS = (CATEGORY, LIST, NUMBER)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryFeature:
+    """One feature of users or of requests.
+
+    Attributes:
+      name: as in the log, or in the file of users.
+      source: "user", the same in all requests of a user; or "context", of each click, and so of the request for it.
+      kind: "category", "list" of categories, or "number".
+      rows: embedding rows: values are in [0, rows), 0 = missing or unknown.
+      width: values per request; 1 but of lists.
+      bounds: of a number, ascending float32: x has the value 1 + how many bounds are ≤ x.
+    """
+    name: str
+    source: str
+    kind: str
+    rows: int
+    width: int
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Name of the feature in an Example, and of its values in feature_values.json."""
+        return f"{self.source[0]}:{self.name}"
+
+    @property
+    def input(self) -> str:
+        """Name of the feature in requests and signatures, such as user_gender or context_country."""
+        return f"{self.source}_{re.sub(r'[^0-9A-Za-z_]', '_', self.name)}"
+
+
+def query_width(features: Sequence[QueryFeature]) -> int:
+    """Columns W of a query row."""
+    return sum(feature.width for feature in features)
+
+
+def query_columns(features: Sequence[QueryFeature]) -> dict[str, slice]:
+    """Key of each feature -> its columns of a query row, in the order of the features: users' first."""
+    ends = itertools.accumulate((feature.width for feature in features), initial=0)
+    return {feature.key: slice(begin, end) for feature, (begin, end) in zip(features, itertools.pairwise(ends))}
+
+
+def of_source(features: Sequence[QueryFeature], source: str) -> tuple[QueryFeature, ...]:
+    """The features of one source."""
+    return tuple(feature for feature in features if feature.source == source)
+
+
+def bins_of(numbers: np.ndarray, bounds: Sequence[float]) -> np.ndarray:
+    """Values of a feature of numbers: any shape float -> int64, 0 where not finite."""
+    numbers = np.asarray(numbers, np.float32)
+    bins = 1 + np.searchsorted(np.asarray(bounds, np.float32), numbers, side="right")
+    return np.where(np.isfinite(numbers), bins, 0)

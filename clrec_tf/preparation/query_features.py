@@ -1,0 +1,216 @@
+"""Features of users and of requests: columns of the log and of --user_features, numbered by the training part."""
+import dataclasses
+from typing import Optional, Sequence
+
+from absl import logging
+import numpy as np
+import polars as pl
+
+from clrec_tf.data import query_features as query_lib
+from clrec_tf.data.query_features import CATEGORY
+from clrec_tf.data.query_features import CONTEXT
+from clrec_tf.data.query_features import KINDS
+from clrec_tf.data.query_features import LIST
+from clrec_tf.data.query_features import NUMBER
+from clrec_tf.data.query_features import QueryFeature
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.tables import delimiters
+from clrec_tf.tables import values
+
+_EACH_ITS_OWN = 0.5  # share of distinct values among those known above which a category is probably a number
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """Values of a feature, each by a code.
+
+    Attributes:
+      name, source, kind: see `QueryFeature`.
+      codes: int32 [N,width], 0 = missing; of clicks in the order of the log, or of users by number.
+      values: by code from 1: texts, or of a number float32.
+    """
+    name: str
+    source: str
+    kind: str
+    codes: np.ndarray
+    values: Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """Features of users and requests.
+
+    Attributes:
+      features: users' first.
+      profile: int32 [users,·], their columns of query rows.
+      context: int32 [clicks,·], those of requests.
+      values: key -> values by number from 1, of categories and lists.
+      missing: key -> share of clicks, or of users, without a known value.
+    """
+    features: tuple[QueryFeature, ...] = ()
+    profile: Optional[np.ndarray] = None
+    context: Optional[np.ndarray] = None
+    values: dict = dataclasses.field(default_factory=dict)
+    missing: dict = dataclasses.field(default_factory=dict)
+
+
+def declared(given: Sequence[str], flag: str) -> dict[str, str]:
+    """Name -> kind, of columns such as country, tags:list or age:number; `UserError` where one stands twice."""
+    kinds = {}
+    for text in given:
+        name, _, kind = text.rpartition(":")
+        name, kind = (name, kind) if name and kind in KINDS else (text, CATEGORY)
+        if name in kinds:
+            raise UserError(f"--{flag}={','.join(given)} names {name} twice: name it once")
+        kinds[name] = kind
+    return kinds
+
+
+def column(name: str, source: str, kind: str, entries: pl.Series, settings: PrepareConfig, where: str) -> Column:
+    """Codes of a feature's entries.
+
+    Args:
+      name, source, kind: of the feature.
+      entries: [N], as read.
+      settings: separator and most values of lists, and words for what is missing.
+      where: file and column, for messages.
+
+    Raises:
+      UserError: lists, and the kind is category; or nothing is a number where all should be.
+    """
+    if kind == NUMBER:
+        return Column(name, source, kind, *_numbers(entries, settings, where))
+    if kind == LIST:
+        separator = delimiters.plain(settings.multi_separator, "multi_separator")
+        lists = values.several(entries, separator, settings.null_values, where).list.head(settings.max_values)
+    else:
+        if isinstance(entries.dtype, (pl.List, pl.Array, pl.Struct)):
+            raise UserError(f"{where} holds {entries.dtype}: if a request has several values, name it {name}:list")
+        texts = values.whole_numbers(values.texts(entries, settings.null_values), name, where)
+        lists = texts.reshape((-1, 1)).arr.to_list()
+    flat = pl.DataFrame({"value": lists}).with_row_index("row").explode("value").drop_nulls("value")
+    flat = flat.with_columns(slot=pl.int_range(pl.len()).over("row"))
+    distinct = flat["value"].unique(maintain_order=True)
+    codes = np.zeros((len(entries), int(flat["slot"].max() or 0) + 1), np.int32)
+    if len(distinct):
+        codes[flat["row"].to_numpy(), flat["slot"].to_numpy()] = (
+            flat["value"].cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int32) + 1)
+    return Column(name, source, kind, codes, distinct.to_list())
+
+
+def _numbers(entries, settings, where):
+    """Codes and values of a column of numbers; what is not finite is missing."""
+    texts = entries if entries.dtype.is_numeric() else values.texts(entries, settings.null_values)
+    numbers = texts.cast(pl.Float64, strict=False)
+    unreadable = texts.filter(texts.is_not_null() & numbers.is_null())
+    if len(unreadable):
+        if not numbers.is_not_null().any():
+            raise UserError(f"{where} holds no number, but such as {unreadable[0]!r}: name it without :{NUMBER}")
+        logging.warning("%s: %d of %d values are no numbers, such as %r, and count as missing", where, len(unreadable),
+                        len(texts), unreadable[0])
+    with np.errstate(over="ignore"):
+        numbers = numbers.fill_null(np.nan).to_numpy().astype(np.float32)
+    known = np.isfinite(numbers)
+    distinct, codes = np.unique(numbers[known], return_inverse=True)
+    rows = np.zeros((len(numbers), 1), np.int32)
+    rows[known, 0] = codes + 1
+    return rows, distinct
+
+
+def take_context(frame: pl.DataFrame, settings: PrepareConfig) -> tuple[pl.DataFrame, list[Column]]:
+    """A log's context columns as codes, and the log without them, with the place of each click among the codes."""
+    kinds = declared(settings.context_columns, "context_columns")
+    absent = [name for name in kinds if f"c:{name}" not in frame.columns]
+    if absent:
+        raise UserError(f"--context_columns={','.join(settings.context_columns)}: {absent[0]} is no column that "
+                        f"--format={settings.format} reads: use --format=columns, or leave it out")
+    if not kinds:
+        return frame, []
+    columns = [column(name, CONTEXT, kind, frame[f"c:{name}"], settings, f"{settings.input}: column {name!r}")
+               for name, kind in kinds.items()]
+    frame = frame.drop(f"c:{name}" for name in kinds).with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64))
+    return frame, columns
+
+
+def encode(columns: Sequence[Column], weights: dict[str, np.ndarray], earlier, settings: PrepareConfig) -> Encoded:
+    """Numbers of all features, by the training part.
+
+    Args:
+      columns: of users and of requests.
+      weights: source -> [N] training clicks of each row of its columns' codes.
+      earlier: the `EarlierVocabulary` whose numbers are kept, or None.
+      settings: --number_bins.
+
+    Raises:
+      DataError: a feature is of another kind than the earlier one of its name.
+    """
+    columns = sorted(columns, key=lambda each: each.source != query_lib.USER)  # stable
+    parts = [_encoded(each, weights[each.source], earlier, settings) for each in columns]
+    features = tuple(feature for feature, _, _ in parts)
+    inputs = [feature.input for feature in features]
+    repeated = next((name for name in inputs if inputs.count(name) > 1), None)
+    if repeated:
+        names = ", ".join(repr(feature.name) for feature in features if feature.input == repeated)
+        raise UserError(f"the columns {names} would both be called {repeated} in requests: rename one of them")
+    rows = {source: [rows for feature, rows, _ in parts if feature.source == source] for source in weights}
+    joined = {source: np.concatenate(found, axis=1) if found else None for source, found in rows.items()}
+    return Encoded(features, joined[query_lib.USER], joined[CONTEXT],
+                   {feature.key: found for feature, _, found in parts if feature.kind != NUMBER},
+                   {feature.key: round(float((rows == 0).all(axis=1).mean()), 6) for feature, rows, _ in parts})
+
+
+def _encoded(given: Column, weights, earlier, settings):
+    """A column's feature, its rows [N,width] and its values."""
+    before = None if earlier is None else earlier.query_feature(given.source, given.name)
+    if before is not None and before.kind != given.kind:
+        raise DataError(f"--vocabulary_from={earlier.data_dir} has {given.name} as {before.kind}, this call as "
+                        f"{given.kind}: name it {given.name}{'' if before.kind == CATEGORY else ':' + before.kind}, or "
+                        "leave --vocabulary_from out")
+    count = np.zeros(1 + len(given.values))
+    np.add.at(count, given.codes, np.broadcast_to(weights[:, None], given.codes.shape))
+    count = count[1:]
+    if given.kind == NUMBER:
+        bounds = before.bounds if before is not None else bounds_of(given.values, count, settings.number_bins)
+        feature = QueryFeature(given.name, given.source, NUMBER, len(bounds) + 2, 1, bounds)
+        numbers = query_lib.bins_of(given.values, bounds)
+        return feature, np.append(0, numbers).astype(np.int32)[given.codes], []
+    known = earlier.feature_values[before.key] if before is not None else []
+    here = set(known)
+    new = [(-count[place], text) for place, text in enumerate(given.values) if count[place] and text not in here]
+    names = [*known, *(text for _, text in sorted(new))]
+    _doubt_category(given, names, count)
+    places = {text: number for number, text in enumerate(names, 1)}
+    numbers = np.array([0, *(places.get(text, 0) for text in given.values)], np.int32)
+    trained = given.codes[weights > 0]
+    width = max(1, int((trained > 0).sum(axis=1).max(initial=0)), 0 if before is None else before.width)
+    width = 1 if given.kind == CATEGORY else width
+    codes = np.pad(given.codes, [(0, 0), (0, max(0, width - given.codes.shape[1]))])[:, :width]
+    feature = QueryFeature(given.name, given.source, given.kind, 1 + len(names), width)
+    return feature, numbers[codes], names
+
+
+def _doubt_category(given, names, count):
+    """Warns where a category has about as many values as there are rows with one: it is a number, or an id."""
+    rows, used = int(np.count_nonzero(given.codes)), np.count_nonzero(count)
+    if given.kind == CATEGORY and used > 100 and used > _EACH_ITS_OWN * rows:
+        logging.warning("%s has %d values in %d rows, such as %r, so that little is learned of each: if it is a number, "
+                        "name it %s:%s", given.name, used, rows, names[-1], given.name, NUMBER)
+
+
+def bounds_of(numbers: np.ndarray, counts: np.ndarray, bins: int) -> tuple[float, ...]:
+    """Bounds by which numbers fall into bins of about equal counts; each distinct one into its own if they are few.
+
+    Args:
+      numbers: [n] float32, ascending and distinct.
+      counts: [n], how often each stands in the training part.
+      bins: at most.
+    """
+    trained = counts > 0
+    numbers, counts = numbers[trained], counts[trained]
+    if len(numbers) > bins:
+        share = (np.cumsum(counts) - counts) / counts.sum()  # of what is smaller
+        first = np.searchsorted(share, np.arange(1, bins) / bins)
+        numbers = numbers[np.unique(np.minimum(np.append(0, first), len(numbers) - 1))]
+    return tuple(float(number) for number in numbers[1:])
