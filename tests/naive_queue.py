@@ -24,8 +24,8 @@ def tiny_model(features=(), similarity="cosine", seed=3):
                  MeanUserEncoder(NoSettings(), Sizes(DIM)), similarity, TEMPERATURE)
 
 
-def make_batch(targets, users=None, weights=None, histories=None):
-    """A batch of ids; every user is another one and has clicked item 1, unless told otherwise."""
+def make_batch(targets, users=None, weights=None, histories=None, contexts=None):
+    """A batch of ids; every user is another one and has clicked item 1 in context 0, unless told otherwise."""
     size = len(targets)
     histories = [[1, 0]] * size if histories is None else histories
     return {
@@ -33,7 +33,8 @@ def make_batch(targets, users=None, weights=None, histories=None):
         "length": tf.constant([sum(item > 0 for item in history) for history in histories], tf.int64),
         "target": tf.constant(targets, tf.int64)[:, None],
         "user_id": tf.constant(range(size) if users is None else users, tf.int64),
-        "weight": tf.constant([1.0] * size if weights is None else weights, tf.float32)}
+        "weight": tf.constant([1.0] * size if weights is None else weights, tf.float32),
+        "query": tf.constant([0] * size if contexts is None else contexts, tf.int64)[:, None]}
 
 
 def random_batch(rng, size, all_valid=False):
@@ -42,7 +43,8 @@ def random_batch(rng, size, all_valid=False):
     histories[rng.random(size) < .4, 1] = 0
     weights = rng.choice([0.0, .5, 1.0, 2.0] if not all_valid else [1.0], size)
     weights[0] = 1.0
-    return make_batch(rng.integers(2, ITEMS + 1, size), rng.integers(0, 4, size), weights, histories)
+    return make_batch(rng.integers(2, ITEMS + 1, size), rng.integers(0, 4, size), weights, histories,
+                      rng.integers(0, 2, size))
 
 
 @dataclasses.dataclass
@@ -50,6 +52,7 @@ class Entry:
     """One click in the queue: `vector` is what the cached queue keeps of it, `row` its place in the current batch."""
     item: int
     owner: int
+    context: int
     vector: np.ndarray
     row: int
 
@@ -57,8 +60,8 @@ class Entry:
 class NaiveQueue:
     """One denominator of one row at a time."""
 
-    def __init__(self, kind, capacity, mask_same_user, similarity="cosine", balanced=False):
-        self.kind, self.mask_same_user, self.similarity = kind, mask_same_user, similarity
+    def __init__(self, kind, capacity, mask_same_user, similarity="cosine", balanced=False, contexts=False):
+        self.contexts, self.kind, self.mask_same_user, self.similarity = contexts, kind, mask_same_user, similarity
         self.balanced = balanced
         self.entries = collections.deque(maxlen=capacity)
 
@@ -75,7 +78,7 @@ class NaiveQueue:
         batch = _arrays(batch)
         for row in np.flatnonzero(batch["weight"]):
             item = batch["target"][row]
-            self.entries.append(Entry(item, batch["user_id"][row], self.compared(table[item]), row))
+            self.entries.append(Entry(item, batch["user_id"][row], batch["query"][row, 0], self.compared(table[item]), row))
 
     def loss(self, table, batch):
         """Weighted mean of −φ(x,y) + log Σ e^φ over the queue as it stands, a function of the item table."""
@@ -106,6 +109,8 @@ class NaiveQueue:
             for entry in self.entries:
                 own = entry.row == row
                 if self.mask_same_user and entry.owner == batch["user_id"][row] and not own:
+                    continue
+                if self.contexts and entry.context != batch["query"][row, 0]:
                     continue
                 older = self.kind == "cached" and entry.row < 0
                 source = table if own else negatives

@@ -20,6 +20,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.retrieval.signatures import read_signatures
 from clrec_tf.server.aside import Aside
 from clrec_tf.server.counted_line import CountedLine
+from clrec_tf.server import bodies
 from clrec_tf.server import grpc_messages
 from clrec_tf.server import grpc_server
 from clrec_tf.server.held_bytes import HeldBytes

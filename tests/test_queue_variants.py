@@ -18,8 +18,9 @@ import tensorflow as tf
 KINDS = ("in_batch", "raw", "cached")
 
 
-def make_variant(kind, model, capacity, mask_same_user=False, balanced=True):
-    return build_variant(kind, model, capacity, mask_same_user, LocalRuntime().local_variable, balanced=balanced)
+def make_variant(kind, model, capacity, mask_same_user=False, balanced=True, context=None):
+    return build_variant(kind, model, capacity, mask_same_user, LocalRuntime().local_variable, balanced=balanced,
+                         context=context)
 
 
 def losses_of(variant, batch):
@@ -79,6 +80,49 @@ def test_losses_and_gradients_equal_the_naive_queue(kind, similarity, balanced, 
         np.testing.assert_allclose(tf.convert_to_tensor(gradient), naive.gradient(now, batch), atol=2e-5)
         # The table moves, as in training: only the cached queue keeps what the vectors were.
         table.assign_add(rng.normal(0, .3, table.shape))
+
+
+@pytest.mark.parametrize("mask_same_user", [False, True])
+@pytest.mark.parametrize("kind", ["in_batch", "raw", "cached"])
+def test_negatives_of_the_rows_context_alone(kind, mask_same_user):
+    """Against the loop, and not equal to the loss over all contexts; equal scores give the chance loss."""
+    rng, model = np.random.default_rng(7), tiny_model()
+    variant = make_variant(kind, model, 10, mask_same_user, False, context=0)
+    naive, everywhere = (NaiveQueue(kind, 10, mask_same_user, contexts=contexts) for contexts in (True, False))
+    apart = 0.0
+    for _ in range(4):
+        batch, table = random_batch(rng, 4), model.item_encoder.ids.table
+        loss, gradient = step(variant, batch)
+        now = table.numpy().astype(float)
+        naive.enqueue(now, batch)
+        everywhere.enqueue(now, batch)
+        np.testing.assert_allclose(loss, naive.loss(now, batch), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(tf.convert_to_tensor(gradient), naive.gradient(now, batch), atol=2e-5)
+        apart += abs(float(loss) - everywhere.loss(now, batch))
+        flat = np.ones_like(now)
+        opened = variant.open()
+        if kind != "cached" and mask_same_user is False:
+            np.testing.assert_allclose(opened.chance_loss(batch), naive.loss(flat, batch), rtol=1e-5)
+        table.assign_add(rng.normal(0, .3, table.shape))
+    assert apart > .1
+
+
+def test_balanced_gradient_has_the_raw_queues_expectation_within_contexts():
+    rng, steps = np.random.default_rng(1), 500
+    sides = {name: make_variant(kind, tiny_model(), 16, balanced=True, context=0)
+             for name, kind in (("raw", "raw"), ("balanced", "cached"))}
+    found = {name: [] for name in sides}
+    gradients = {name: tf.function(lambda batch, variant=variant: tf.convert_to_tensor(step(variant, batch)[1]))
+                 for name, variant in sides.items()}
+    for number in range(steps):
+        batch = random_batch(rng, 4, all_valid=True)
+        for name, gradient in gradients.items():
+            value = gradient(batch).numpy()
+            if number >= 4:
+                found[name].append(value)
+    error = np.std(np.array(found["balanced"]) - found["raw"], axis=0) / np.sqrt(steps)
+    difference = np.abs(np.mean(found["balanced"], axis=0) - np.mean(found["raw"], axis=0))
+    assert (difference[1:] < 4.5 * error[1:] + 1e-4).all()
 
 
 @pytest.mark.parametrize("kind", ["raw", "cached"])

@@ -6,11 +6,13 @@ from clrec_tf.objectives.fifo_queue import FifoQueue
 from clrec_tf.objectives.queue_negatives import QueueNegatives
 
 
-def cached_queue(capacity, model, local_variable) -> FifoQueue:
-    """The queue of `CachedQueueNegatives`: item rows, who clicked them, and their vectors."""
+def cached_queue(capacity, model, local_variable, contexts=False) -> FifoQueue:
+    """The queue of `CachedQueueNegatives`: item rows, who clicked them, their vectors, and with `contexts` in which
+    context they were clicked."""
     encoder = model.item_encoder
     fields = {"item": tf.TensorSpec([encoder.item_width], tf.int64), "owner": tf.TensorSpec([], tf.int64),
               "vector": tf.TensorSpec([encoder.dim], tf.float32)}
+    fields |= {"context": tf.TensorSpec([], tf.int64)} if contexts else {}
     return FifoQueue(capacity, fields, local_variable)
 
 
@@ -34,12 +36,12 @@ class CachedQueueNegatives(QueueNegatives):
         encoded, live = self._encode_fed(batch, fed, training)
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = fed.valid & tf.math.is_finite(tf.reduce_sum(live, axis=1))
-        pushed = self.queue.enqueue(valid, item=fed.rows, owner=fed.owners, vector=live)
+        pushed = self.queue.enqueue(valid, item=fed.rows, owner=fed.owners, vector=live, **self._fields(fed))
         keep_live, keep_older = valid[None, :], pushed.older[None, :]
-        if self.mask_same_user:
+        if self.masks:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            keep_live &= self._kept(batch, fed.owners, own)
-            keep_older &= self._kept(batch, self.queue.read("owner"))
+            keep_live &= self._kept(batch, fed.owners, fed.contexts, own)
+            keep_older &= self._kept(batch, self.queue.read("owner"), self._queued_contexts())
         older, items = (self.queue.read(name) for name in ("vector", "item"))
         positives = self._positive_logits(encoded, batch)
         return encoded, self._with_positives(

@@ -1,9 +1,11 @@
 """CLRec's loss, --loss=contrastive: negatives from a queue of clicks or impressions, popularity removed to a degree."""
 import dataclasses
+from typing import Optional
 
 import numpy as np
 
 from clrec_tf.data.frequencies import log_popularity
+from clrec_tf.data.query_features import query_columns
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
 from clrec_tf.objectives.all_clicks import make_all_clicks
@@ -32,6 +34,9 @@ class ContrastiveSettings(QueueSettings):
         "How much of the items' popularity the contrastive loss removes: 1 = CLRec, p(y|x)/p(y); 0 = corrected sampled "
         "softmax, p(y|x); between, p(y|x)/p(y)^β. With --negatives=impressions, of the impressions' popularity.",
         lower=0.0, upper=1.0)
+    debias_context: str = setting("",
+        "Category of users or requests, such as country: negatives are clicks of the same value, so that what differs in "
+        "exposure between values is removed too, p(y|x)/p(y|value). Empty: p(y|x)/p(y).")
     negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
                              choices=("clicks", "impressions"))
 
@@ -41,6 +46,11 @@ class ContrastiveSettings(QueueSettings):
         if self.negatives == "impressions" and self.mask_same_user:
             raise UserError("--mask_same_user and --negatives=impressions: impressions have no clicks of the same user "
                             "to leave out; give one of them")
+        if self.debias_context and (self.negatives == "impressions" or self.debias_beta < 1.0):
+            other = "negatives=impressions" if self.negatives == "impressions" else f"debias_beta={self.debias_beta}"
+            why = ("impressions have no context" if self.negatives == "impressions" else
+                   "a lesser degree is known of the popularity over all contexts only")
+            raise UserError(f"--debias_context={self.debias_context} and --{other}: {why}; give one of them")
         if self.queue == "all_clicks":
             self._check_all_clicks()
 
@@ -49,6 +59,9 @@ class ContrastiveSettings(QueueSettings):
         if self.mask_same_user:
             raise UserError("--mask_same_user and --queue=all_clicks: it holds numbers of clicks, not whose they are; "
                             "give one of them")
+        if self.debias_context:
+            raise UserError(f"--debias_context={self.debias_context} and --queue=all_clicks: it holds numbers of clicks of "
+                            "all contexts together; use --queue=cached or raw")
         if self.prefill_queue or not self.balanced_gradient:
             flag = "prefill_queue" if self.prefill_queue else "nobalanced_gradient"
             raise UserError(f"--{flag} and --queue=all_clicks: nothing is kept between steps; leave --{flag} out")
@@ -91,19 +104,34 @@ class Contrastive(ChosenByQueue):
         return build_variant(settings.queue_kind, inputs.model, inputs.config.loss.queue_size, masked,
                              inputs.local_variable, log_q=log_q, impressions=impressions,
                              local_constant=inputs.local_constant, balanced=settings.balanced_gradient,
-                             entering=settings.enqueue_per_step if windows else None)
+                             entering=settings.enqueue_per_step if windows else None,
+                             context=context_column(settings.debias_context, inputs.schema))
 
     @classmethod
     def closed_form(cls, world, settings):
         """p/p̂^β, p̂ the popularity of what feeds the queue."""
-        if settings.mask_same_user or not settings.follows_the_loss:
+        if settings.mask_same_user or settings.debias_context or not settings.follows_the_loss:
             return None
         fed = world.mean_exposure if settings.negatives == "impressions" else world.click_popularity
         return closed_forms.debiased(world.clicks, fed, settings.debias_beta)
 
 
-def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, **settings
-                  ) -> QueueNegatives:
+def context_column(name: str, schema) -> Optional[int]:
+    """The column of query rows that --debias_context names, None for ""; `UserError` where no one column has it."""
+    columns = query_columns(schema.query_features) if name else {}
+    found = {feature.name: columns[feature.key] for feature in schema.query_features} if name else {}
+    if name and name not in found:
+        raise UserError(f"--debias_context={name} is no feature of users or requests of this data set: "
+                        + (f"choose from {', '.join(found)}" if found else "prepare it with --context_columns"))
+    if not name:
+        return None
+    if found[name].stop - found[name].start > 1:
+        raise UserError(f"--debias_context={name} has several values per request: name one that has one")
+    return found[name].start
+
+
+def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, context=None,
+                  **settings) -> QueueNegatives:
     """The variant "in_batch", "raw" or "cached" over a new queue.
 
     Args:
@@ -113,13 +141,13 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, balance
       mask_same_user: leave a user's other clicks out of its denominator.
       local_variable: from the runtime, see `FifoQueue`.
       balanced: see `CachedQueueNegatives`.
-      entering: of a queue, see `QueueNegatives`.
+      entering, context: see `QueueNegatives`.
       **settings: log_q, impressions, local_constant, see `QueueNegatives`.
     """
     if kind == "in_batch":
-        return InBatchNegatives(model, None, mask_same_user, **settings)
+        return InBatchNegatives(model, None, mask_same_user, context=context, **settings)
+    settings |= dict(entering=entering, context=context)
+    sizes = capacity, model, local_variable, context is not None
     if kind == "raw":
-        return RawQueueNegatives(model, raw_queue(capacity, model, local_variable), mask_same_user, entering=entering,
-                                 **settings)
-    return CachedQueueNegatives(model, cached_queue(capacity, model, local_variable), mask_same_user,
-                                balanced=balanced, entering=entering, **settings)
+        return RawQueueNegatives(model, raw_queue(*sizes), mask_same_user, **settings)
+    return CachedQueueNegatives(model, cached_queue(*sizes), mask_same_user, balanced=balanced, **settings)

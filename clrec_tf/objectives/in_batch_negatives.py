@@ -13,8 +13,8 @@ class InBatchNegatives(QueueNegatives):
         fed = self._fed(batch)
         encoded, live = self._encode_fed(batch, fed, training)
         keep = fed.valid[None, :]
-        if self.mask_same_user:
+        if self.masks:
             own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            keep &= self._kept(batch, fed.owners, own)
+            keep &= self._kept(batch, fed.owners, fed.contexts, own)
         candidates = self._logits(encoded.users, live, fed.rows[:, 0]) + contrastive.mask_logits(keep)
         return encoded, self._with_positives(self._positive_logits(encoded, batch), candidates)

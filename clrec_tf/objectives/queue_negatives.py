@@ -29,11 +29,13 @@ class Fed:
       rows: [E,C] item rows.
       valid: [E] bool, which of them enter.
       owners: [E] int64, who clicked them; −1: nobody.
+      contexts: [E] int64, in which context; None: there is none.
       places: [E] int32 of them among the batch's targets; None: all targets in order, or none of them.
     """
     rows: tf.Tensor
     valid: tf.Tensor
     owners: tf.Tensor
+    contexts: Optional[tf.Tensor] = None
     places: Optional[tf.Tensor] = None
 
 
@@ -50,13 +52,14 @@ class QueueNegatives(RowObjective):
       entering: of a batch of windows, how many of its targets enter the queue, drawn by the step's seed. Every positive
         then has a slot of its own, and the copy of it that may be queued is left out with the user's other entries.
         None: all targets enter.
+      context: column of the query row in whose value a row and its negatives agree; None: in none.
     """
 
     def __init__(self, model, queue, mask_same_user, log_q=None, impressions=None, local_constant=in_memory,
-                 entering=None):
+                 entering=None, context=None):
         super().__init__(model, queue=queue, impressions=impressions,
                          corrections=None if log_q is None else Constants(local_constant, log_q=log_q))
-        self.mask_same_user, self._entering = mask_same_user, entering
+        self.mask_same_user, self._entering, self._context = mask_same_user, entering, context
         self._spread = 0.0 if log_q is None else float(np.max(np.abs(log_q)))
 
     @property
@@ -83,17 +86,23 @@ class QueueNegatives(RowObjective):
         if self.corrections is not None:
             return super().chance_loss(batch)
         if self.queue:
-            owners = self.queue.read("owner")[:self.queue.fill()]
+            fill = self.queue.fill()
+            owners, contexts = self.queue.read("owner")[:fill], self._queued_contexts(fill)
         else:
             valid = tf.ones_like(batch["weight"], tf.bool) if self.impressions else batch["weight"] > 0
-            owners = tf.boolean_mask(batch["user_id"], valid)
+            owners, contexts = tf.boolean_mask(batch["user_id"], valid), self._contexts(batch)
+            contexts = None if contexts is None else tf.boolean_mask(contexts, valid)
         candidates = tf.cast(tf.size(owners), tf.float32)
-        if not self.mask_same_user:
+        if not self.masks:
             return tf.math.log(candidates + (1.0 if self.positives_apart else 0.0))
-        # Of the entries of a row's own user only its own positive counts, in whatever slot.
-        users, place = tf.unique(batch["user_id"])
-        own = tf.reduce_sum(tf.cast(users[:, None] == owners[None, :], tf.float32), axis=1)
-        return contrastive.weighted_mean(tf.math.log(candidates - tf.gather(own, place) + 1.0), batch["weight"])
+        users, of_row = batch["user_id"], self._contexts(batch)
+        if of_row is not None:
+            candidates = _equal_entries(of_row, contexts)
+            users, owners = (each * 2**20 + context for each, context in ((users, of_row), (owners, contexts)))
+        apart = 1.0 if self.positives_apart else 0.0
+        if self.mask_same_user:  # of the entries of a row's own user only its own positive counts, in whatever slot
+            candidates, apart = candidates - _equal_entries(users, owners), 1.0
+        return contrastive.weighted_mean(tf.math.log(tf.maximum(candidates + apart, 1.0)), batch["weight"])
 
     @property
     def metric_names(self):
@@ -115,10 +124,23 @@ class QueueNegatives(RowObjective):
             if int(opened.queue.fill()) == self.queue.capacity:
                 break
             fed = opened._fed(batch)
-            fields = {"item": fed.rows, "owner": fed.owners}
+            fields = {"item": fed.rows, "owner": fed.owners} | self._fields(fed)
             if "vector" in self.queue.specs:
                 fields["vector"] = self.model.score_vectors(self.model.item_vectors(fed.rows))
             opened.queue.enqueue(fed.valid, **fields)
+
+    @property
+    def masks(self) -> bool:
+        """Whether a row is compared with some entries of the queue only."""
+        return self.mask_same_user or self._context is not None
+
+    def _contexts(self, batch):
+        """The context of each row, [B] int64; None without."""
+        return None if self._context is None else batch["query"][:, self._context]
+
+    def _fields(self, fed) -> dict:
+        """What the queue holds of entries beside items, owners and vectors."""
+        return {} if self._context is None else {"context": fed.contexts}
 
     @property
     def positives_apart(self) -> bool:
@@ -130,13 +152,14 @@ class QueueNegatives(RowObjective):
         if self.impressions is not None:
             rows = self.impressions.next(self._entering or tf.size(batch["weight"]))
             return Fed(rows, tf.ones_like(rows[:, 0], tf.bool), -tf.ones_like(rows[:, 0]))
-        everything = Fed(batch["target"], batch["weight"] > 0, batch["user_id"])
+        everything = Fed(batch["target"], batch["weight"] > 0, batch["user_id"], self._contexts(batch))
         if self._entering is None:
             return everything
         count = tf.size(batch["weight"])
         draws = tf.random.stateless_uniform([count], batch["seed"] + tf.constant([ENTERING, 0], tf.int64))
         places = tf.math.top_k(tf.where(everything.valid, draws, -1.0), tf.minimum(self._entering, count)).indices
-        return Fed(*(tf.gather(part, places) for part in (everything.rows, everything.valid, everything.owners)), places)
+        parts = everything.rows, everything.valid, everything.owners, everything.contexts
+        return Fed(*(None if part is None else tf.gather(part, places) for part in parts), places)
 
     def _encode_fed(self, batch, fed, training):
         """The encoded batch, and g [E,D] of what is fed: targets, or rows encoded beside them."""
@@ -146,12 +169,24 @@ class QueueNegatives(RowObjective):
         encoded = self.model.encode(batch, training=training)
         return encoded, encoded.positives if fed.places is None else tf.gather(encoded.positives, fed.places)
 
-    def _kept(self, batch, owners, own_slots=None):
-        """Which entries [.,N] of `owners` [N] rows are compared with, where a user's other clicks are left out;
-        `own_slots`: see `same_user_mask`."""
-        none = -tf.ones_like(batch["user_id"])
-        return contrastive.same_user_mask(
-            batch["user_id"], owners, none if own_slots is None or self.positives_apart else own_slots)
+    def _kept(self, batch, owners, contexts, own_slots=None):
+        """Which entries [B,N] rows are compared with: those of their context, a user's other clicks left out.
+
+        Args:
+          batch: of B rows.
+          owners, contexts: [N] of the entries; `contexts` may be None.
+          own_slots: see `same_user_mask`.
+        """
+        keep = tf.ones([1, 1], tf.bool)
+        if self.mask_same_user:
+            none = -tf.ones_like(batch["user_id"])
+            keep = contrastive.same_user_mask(
+                batch["user_id"], owners, none if own_slots is None or self.positives_apart else own_slots)
+        return keep if contexts is None else keep & (self._contexts(batch)[:, None] == contexts[None, :])
+
+    def _queued_contexts(self, fill=None):
+        """Contexts of the queue's first `fill` slots, or of all; None without."""
+        return None if self._context is None else self.queue.read("context")[:fill]
 
     def _logits(self, users, items, ids):
         logits = contrastive.pairwise_logits(users, items, self.model.temperature)
@@ -167,3 +202,9 @@ class QueueNegatives(RowObjective):
     def _with_positives(self, positives, *blocks):
         """The blocks, and the positives' own slots where the queue does not hold them."""
         return (positives, positives[:, None], *blocks) if self.positives_apart else (positives, *blocks)
+
+
+def _equal_entries(rows, entries):
+    """How many entries [N] equal each of the rows [B], float32 [B]."""
+    distinct, place = tf.unique(rows)
+    return tf.gather(tf.reduce_sum(tf.cast(distinct[:, None] == entries[None, :], tf.float32), axis=1), place)

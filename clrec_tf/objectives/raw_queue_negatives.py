@@ -7,9 +7,10 @@ from clrec_tf.objectives.fifo_queue import FifoQueue
 from clrec_tf.objectives.queue_negatives import QueueNegatives
 
 
-def raw_queue(capacity, model, local_variable) -> FifoQueue:
-    """The queue of `RawQueueNegatives`: item rows, and who clicked them."""
+def raw_queue(capacity, model, local_variable, contexts=False) -> FifoQueue:
+    """The queue of `RawQueueNegatives`: item rows, who clicked them, and with `contexts` in which one."""
     fields = {"item": tf.TensorSpec([model.item_encoder.item_width], tf.int64), "owner": tf.TensorSpec([], tf.int64)}
+    fields |= {"context": tf.TensorSpec([], tf.int64)} if contexts else {}
     return FifoQueue(capacity, fields, local_variable)
 
 
@@ -18,16 +19,16 @@ class RawQueueNegatives(QueueNegatives):
 
     def compare(self, batch, training):
         """Batch -> (encoded, (positive logits [B], candidate logits [B,U] with log counts, or [B,fill] with
-        same-user masks))."""
+        masks))."""
         fed = self._fed(batch)
         # Enqueue first: a positive belongs to its own denominator, once.
-        pushed = self.queue.enqueue(fed.valid, item=fed.rows, owner=fed.owners)
+        pushed = self.queue.enqueue(fed.valid, item=fed.rows, owner=fed.owners, **self._fields(fed))
         encoded = self.model.encode(batch, self.queue.read("item")[:pushed.fill], training)
         positives = self._positive_logits(encoded, batch)
-        if not self.mask_same_user:
+        if not self.masks:
             return encoded, self._with_positives(positives, counted_logits(self._logits, encoded))
         owners = self.queue.read("owner")[:pushed.fill]
-        keep = self._kept(batch, owners, pushed.slots)
+        keep = self._kept(batch, owners, self._queued_contexts(pushed.fill), pushed.slots)
         logits = self._logits(encoded.users, *(tf.gather(part, encoded.queued) for part in (
             encoded.distinct, encoded.distinct_ids)))
         return encoded, self._with_positives(positives, logits + contrastive.mask_logits(keep))

@@ -20,7 +20,7 @@ popularity. It must lie in the range that was exported. Where the model weighs i
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
 with < 0 for unknown, only of models that use dwell times. Features of users and requests, such as `user_gender` and
 `context_country`, and `events`, the behaviours of clicks, are inputs of models that read them: see `query_inputs`. A
-model trained with --history_dropout serves a history without a known item by these. A model of H > 1 intents has one more input, how many of a
+model trained with --history_dropout serves a history without a known item by these, if any is known. A model of H > 1 intents has one more input, how many of a
 user's heaviest ones count, K in 1..H, and says which they are::
 
     serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d+1], weights [B,K], intents [B,K] int32
@@ -142,7 +142,9 @@ class UserTower(tf.Module):
         if self.uses_dwell:
             dwell = histories.dwell_times(dwell, mask, tf)
         vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell, events, query)
-        known = tf.reduce_any(mask, axis=1, keepdims=True) | self._knows_strangers
+        known = tf.reduce_any(mask, axis=1, keepdims=True)
+        if self._knows_strangers:
+            known |= tf.reduce_any(query > 0, axis=1, keepdims=True)
         last = tf.ones_like(weights) * popularity[:, None]
         vectors = tf.concat([vectors, last[:, :, None]], axis=2)
         return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),

@@ -130,7 +130,7 @@ class Retriever:
         best = best[keep]
         known = plan.history >= 0
         unknown = [] if known.all() else list(dict.fromkeys(itertools.compress(request.history, ~known)))
-        fallback = not (known.any() or self.bundle.manifest["knows_strangers"])
+        fallback = not (known.any() or self._tells_more(request))
         brought, count = {}, plan.options.intents
         if self.several and not fallback:
             numbers = users.numbers[row]
@@ -140,6 +140,10 @@ class Retriever:
         titles = self.bundle.titles[best].tolist() if wanted else None
         return Retrieved(request.user_id, self.bundle.item_ids[best].tolist(), titles, _rounded(scores[keep]), unknown,
                          fallback, **brought)
+
+    def _tells_more(self, request):
+        """Whether a user without a known click is known by features."""
+        return self.bundle.manifest["knows_strangers"] and any(self.bundle.query.row(request.query))
 
     def _search(self, users, plans):
         """Of each user: merged positions, scores and columns, each [k]."""

@@ -41,7 +41,8 @@ class ProofConfig(Section):
         "trained, beside its own optimum), end_to_end (CLRec beside sampled softmax and others, from the log of a "
         "generated world to trained towers, in --workdir; configs/exposure_world.flags), intents (Multi-CLRec beside "
         "both in a world whose exposure follows intent), weekend (CLRec and Multi-CLRec trained on weekdays, tested "
-        "then and at the weekend; both configs/intent_world.flags).")
+        "then and at the weekend; both configs/intent_world.flags), contexts (CLRec with and without --debias_context in "
+        "a world whose exposure follows the request's context).")
     repetitions: int = setting(3, "Seeds, from --seed on, that the parts with towers are repeated with.", lower=1)
     mask_hits: bool = setting(False,
         "Mask copies of the positive in the click queue of the stochastic part: a defect, which must fail the proof.")
@@ -64,6 +65,9 @@ class ExposureWorldConfig(Section):
     exposure_weeks: int = setting(3, "Weeks that the visits are spread over; the first begins on a Monday.",
                                   lower=1, upper=52)
     exposure_types: int = setting(48, "Types of users' lasting taste U.", lower=2, upper=1000)
+    exposure_shelves: int = setting(1, "Storefronts, one for each visit by chance, whose popularities are ranked "
+                                       "differently: contexts that decide exposure, and no one's taste.", lower=1,
+                                    upper=16)
     exposure_zipf: float = setting(1.0, "Exponent a of the popularity rank^−a.", lower=0.0, upper=3.0)
     exposure_tau: float = setting(2.0, "Log odds τ of being shown where the intent matches.", lower=0.0, upper=10.0)
     intent_bonus: float = setting(1.5, "Log odds b of a click where the intent matches.", lower=0.0, upper=10.0)

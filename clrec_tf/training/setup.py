@@ -89,7 +89,7 @@ def set_up(config: Config, runtime) -> Run:
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
     check_every_position(config, model)
-    used = _parsed(schema, model)
+    used = _parsed(schema, model, getattr(config.objective, "debias_context", ""))
 
     def dataset(order=plan, pools=None):
         pools = Assignments(order, settings.epochs).remaining() if pools is None else pools
@@ -157,10 +157,10 @@ def _validator(config: Config, schema: schema_lib.Schema, manifest: schema_lib.M
     return None if runtime.evaluator else Validator(config, schema, manifest, model)
 
 
-def _parsed(schema: schema_lib.Schema, model) -> schema_lib.Schema:
-    """The schema without what the model does not read: the pipeline does not even parse it."""
+def _parsed(schema: schema_lib.Schema, model, debias_context: str) -> schema_lib.Schema:
+    """The schema without what neither model nor loss reads: the pipeline does not even parse it."""
     return dataclasses.replace(schema, features=schema.features if model.reads_features else (),
-                               has_dwell=schema.has_dwell and model.uses_dwell, query_features=model.query_features)
+                               has_dwell=schema.has_dwell and model.uses_dwell, query_features=schema.query_features if debias_context else model.query_features)
 
 
 def check_every_position(config: Config, model) -> None:

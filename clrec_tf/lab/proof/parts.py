@@ -6,6 +6,7 @@ from clrec_tf.lab.checks import Check
 from clrec_tf.lab.proof import optima
 from clrec_tf.lab.proof import stochastic
 from clrec_tf.lab.proof import table_checks
+from clrec_tf.lab.simulator import contexts
 from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator import intents_end_to_end
 from clrec_tf.lab.simulator import weekend
@@ -60,6 +61,7 @@ PARTS = {
     "end_to_end": functools.partial(towers, end_to_end.run),
     "intents": functools.partial(towers, intents_end_to_end.run),
     "weekend": weekdays,
+    "contexts": functools.partial(towers, contexts.run),
 }
 
 

@@ -84,8 +84,9 @@ class Simulation:
       relevance: [X,V], c.
       exposure: [X,V], q.
       visits: all visits.
-      context: [N] int64, of each visit.
+      context: [N] int64, of each visit; shelf · INTENTS · Z more, where there are several shelves.
       impressions: all impressions.
+      shelf: [N] int64, of each visit.
     """
     catalogue: SimulatedItems
     type_taste: np.ndarray
@@ -95,6 +96,7 @@ class Simulation:
     visits: Visits
     context: np.ndarray
     impressions: Impressions
+    shelf: np.ndarray
 
 
 def generate(config: ExposureWorldConfig, seed: int) -> Simulation:
@@ -115,11 +117,22 @@ def generate(config: ExposureWorldConfig, seed: int) -> Simulation:
     relevance = relevance_table(catalogue, type_taste, config.intent_bonus)
     exposure = exposure_table(catalogue, type_taste, config.exposure_policy, config.exposure_tau)
     context = visits.intent * config.exposure_types + user_type[visits.user]
+    # Draws of their own, so that all else stays the same.
+    of_shelves, shelf = np.random.default_rng([seed, config.exposure_shelves]), np.zeros_like(context)
+    if config.exposure_shelves > 1:
+        shelf = of_shelves.integers(0, config.exposure_shelves, len(context))
+        others = [dataclasses.replace(catalogue, popularity=of_shelves.permutation(catalogue.popularity))
+                  for _ in range(config.exposure_shelves - 1)]
+        exposure = np.concatenate([exposure, *(exposure_table(
+            other, type_taste, config.exposure_policy, config.exposure_tau) for other in others)])
+        context += shelf * len(relevance)
+        relevance = np.tile(relevance, (config.exposure_shelves, 1))
     impressions = show_until_click(rng, exposure, relevance, context, LONGEST_VISIT)
     if not impressions.clicked.any():
         raise UserError(f"--exposure_users={users} with --exposure_visits={config.exposure_visits} made no click: "
                         "raise them")
-    return Simulation(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions)
+    return Simulation(catalogue, type_taste, user_type, relevance, exposure, visits, context, impressions,
+                      shelf)
 
 
 def make_catalogue(rng: np.random.Generator, items: int, zipf: float, quality_std: float) -> SimulatedItems:

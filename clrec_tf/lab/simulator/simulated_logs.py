@@ -2,7 +2,8 @@
 
 A folder holds::
 
-    clicks.csv           user_id, item_id, timestamp; a user's together and in time order
+    clicks.csv           user_id, item_id, timestamp, and shelf if there are several; a user's together and in time
+                         order
     impressions.parquet  the same columns and `clicked`, 0 or 1; a click stands here too, with the same time stamp
     items.tsv            item_id, title, category, seller, gender
     truth.npz            the arrays of `Truth`
@@ -100,11 +101,15 @@ def write(simulation: Simulation, config: ExposureWorldConfig, seed: int, folder
     log = pl.DataFrame({
         "user_id": simulation.visits.user[shown.visit] + 1, "item_id": ids.gather(shown.item),
         "timestamp": simulation.visits.seconds[shown.visit] + shown.place, "clicked": shown.clicked.astype(np.int8)})
+    if config.exposure_shelves > 1:
+        log = log.with_columns(shelf=pl.Series([f"s{number + 1}" for number in range(config.exposure_shelves)]).gather(
+            simulation.shelf[shown.visit]))
     clicks = log.filter(pl.col("clicked") == 1).drop("clicked")
     log.write_parquet(os.path.join(folder, IMPRESSIONS_FILE))
     clicks.write_csv(os.path.join(folder, CLICKS_FILE))
     _items(catalogue, ids).write_csv(os.path.join(folder, ITEMS_FILE), separator="\t")
     intent, kind = np.divmod(np.arange(len(simulation.relevance)), len(simulation.type_taste))
+    intent %= INTENTS  # shelf after shelf
     np.savez(os.path.join(folder, TRUTH_FILE), **dataclasses.asdict(Truth(
         ids.to_numpy().astype(str), catalogue.intent, simulation.relevance, simulation.exposure, intent, kind,
         simulation.user_type, clicks["user_id"].to_numpy(), clicks["timestamp"].to_numpy(),
