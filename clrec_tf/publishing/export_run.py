@@ -10,6 +10,7 @@ from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.catalogue import read_feature_values
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.popularity import choose_popularity
@@ -40,16 +41,16 @@ def export(config: Config) -> str:
     facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history, trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
-                         _dial(config, data_dir, trained, catalogue), config.serve.max_k, _query(data_dir, trained))
+                         _dial(config, data_dir, trained, catalogue), config.serve.max_k, query_values(data_dir, trained.schema, trained.model))
 
 
-def _query(data_dir, trained) -> QueryValues:
-    """What the model reads beside clicked items and times; `DataError` where the values' names are gone."""
-    model, values = trained.model, read_feature_values(data_dir)
-    if model.query_features and lacks_values(trained.schema, values):
+def query_values(data_dir: str, schema: Schema, model) -> QueryValues:
+    """What a model reads beside clicked items and times; `DataError` where the values' names are gone."""
+    values = read_feature_values(data_dir)
+    if model.query_features and lacks_values(schema, values):
         raise DataError(f"--data_dir={data_dir} lacks the names of features' values, by which requests are read: "
                         "prepare the data again")
-    events = tuple(name for name, _ in trained.schema.event_weights) if model.uses_events else ()
+    events = tuple(name for name, _ in schema.event_weights) if model.uses_events else ()
     return QueryValues(model.query_features, {feature.key: values[feature.key] for feature in model.query_features
                                               if feature.key in values}, events)
 
