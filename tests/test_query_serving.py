@@ -26,8 +26,11 @@ from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import parse_request
 from clrec_tf.retrieval.user_requests import UserRequest
+from tests import chromium
 from tests import query_world
+from tests.service_process import ROOT
 from tests.service_process import serving
+from tests.service_process import wait_for
 
 CONFIGS = {
     "clrec": dict(history_dropout=0.2), "mean": dict(user_encoder="mean"),
@@ -240,3 +243,49 @@ def test_retrieve_reads_them_from_lines(bundles, tmp_path):
                     f"--output={output}"], check=True)
     expected = Retriever(bundle, SearchOptions(4))([UserRequest(None, history, query=BESIDE)])[0][0]
     assert json.loads(output.read_text())["ids"] == expected.ids
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no chromium, chromium-browser or google-chrome")
+def test_the_page_has_a_field_for_each(bundles):
+    bundle, folder = bundles["clrec"][2:]
+    history = bundle.item_ids[:3].tolist()
+    ids = lambda: page.attributes("#answer .item", "data-id")
+    asked = lambda **beside: [str(item) for item in Retriever(bundle, SearchOptions(5))(
+        [UserRequest(None, history, query=beside)])[0][0].ids]
+    with serving(folder, "--page") as service, chromium.page() as page:
+        address = f"http://127.0.0.1:{service.port}/?k=5&history={','.join(map(str, history))}"
+        page.open(f"{address}&context_country=FR&context_tags=a%2Cc&context_hour=7&context_moon=full")
+        wait_for(lambda: ids() == asked(context_country="FR", context_tags=["a", "c"], context_hour=7), 20)
+        assert page.texts("#query label") == ["user: gender", "user: age", "context: country", "context: hour",
+                                              "context: tags"]
+        assert page.run("$('query-context_country').value") == "FR"
+        assert page.attributes("#values-context_country option", "value") == bundle.query.values["c:country"]
+        page.run("(field => { field.value = 'DE'; field.dispatchEvent(new Event('input')); })($('query-context_country'))")
+        wait_for(lambda: ids() == asked(context_country="DE", context_tags=["a", "c"], context_hour=7), 20)
+        assert "context_country=DE" in page.run("location.search")
+        assert '"context_tags": ["a","c"]' in page.run("$('curl').textContent")
+        page.run("$('forget').click()")
+        wait_for(lambda: ids() == asked(), 20)
+        page.open(f"http://127.0.0.1:{service.port}/?k=5&context_country=FR")
+        wait_for(lambda: "these are for what is known of user and request" in " ".join(
+            page.texts("#messages .message")), 20)
+
+
+@pytest.mark.slow
+def test_the_example_clients_tell_what_is_known(bundles):
+    bundle, folder = bundles["clrec"][2:]
+    history = bundle.item_ids[:3].tolist()
+    expected = Retriever(bundle, SearchOptions(4, exclude_seen=True))(
+        [UserRequest(None, history, query=dict(context_country="FR", context_tags=["a", "c"], context_hour=7))])[0][0].ids
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with serving(folder, f"--grpc_port={port}") as service:
+        for client, server in (("rest", f"http://127.0.0.1:{service.port}"), ("grpc", f"127.0.0.1:{port}")):
+            told = ["--tell=context_country=FR", "--tell=context_tags=a,c", "--tell=context_hour=7", "--popularity=0"]
+            found = subprocess.run(
+                [sys.executable, f"{ROOT}/launch/clients/predict_{client}.py", f"--server={server}", "--k=4",
+                 "--exclude_seen", f"--history={','.join(map(str, history))}", *told, "--timeout=30"],
+                check=True, capture_output=True, text=True).stdout
+            assert [int(line.split()[0]) for line in found.splitlines()] == expected, client

@@ -10,6 +10,7 @@ from clrec_tf.preparation.splits import DAY
 from clrec_tf.training import grown_rows
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
+from tests import query_world
 from tests import small_run
 from tests.prepared_data import prepare_text
 
@@ -133,6 +134,37 @@ def test_training_goes_on_where_it_was(days, trained, tmp_path):
     assert small_run.run(warm) == 0  # complete, whatever becomes of the run it started from
 
 
+@pytest.mark.parametrize("model", [dict(debias_context="country"), dict(small_run.SMALL_MULTI)], ids=["clrec", "multi"])
+def test_features_of_users_and_requests_are_taken_by_value(tmp_path, model):
+    """The second day numbers the countries otherwise, and has a new one."""
+    first = query_world.prepared(tmp_path, name="first")
+    log = query_world.log_text(3).replace("16000", "16001").replace(",US,", ",IT,").replace(",FR,", ",US,")
+    (tmp_path / "second").mkdir()
+    second = prepare_text(tmp_path / "second", log, **{**query_world.SETTINGS, "vocabulary_from": first,
+                                                       "user_features": str(tmp_path / "users.csv")})
+    settings = small_run.config(first, tmp_path / "run", 0, model)
+    assert small_run.run(settings) == 0
+    before = set_up(settings, LocalRuntime())
+    after = set_up(small_run.config(second, tmp_path / "later", 7, model, init_from=settings.paths.workdir),
+                   LocalRuntime())
+    old, new = read_feature_values(first)["c:country"], read_feature_values(second)["c:country"]
+    assert new[:3] == old and "IT" in new
+    of_country = lambda run: next(table.table for table, feature in zip(encoder(run).tables, encoder(run).features)
+                                  if feature.key == "c:country")
+    encoder = lambda run: getattr(run.model, "query_encoder", None) or run.model.user_encoder.query_encoder
+    np.testing.assert_array_equal(of_country(after).numpy()[:4], of_country(before).numpy())
+    for mine, theirs in zip(slots_of(after, of_country(after)), slots_of(before, of_country(before))):
+        np.testing.assert_array_equal(mine[:4], theirs)
+        assert (mine[4:] == 0).all() and np.abs(theirs).max() > 0
+    np.testing.assert_array_equal(encoder(after).mlp.first_kernel, encoder(before).mlp.first_kernel)
+    with pytest.raises(UserError, match="features of users and requests .*c:country .category., .*prepare it alike"):
+        other = prepare_text(tmp_path / "second", log, name="other", **{
+            **query_world.SETTINGS, "vocabulary_from": first, "context_columns": ("hour:number",),
+            "user_features": str(tmp_path / "users.csv")})
+        set_up(small_run.config(other, tmp_path / "no", 7, dict(model, debias_context="") if "debias_context" in model
+                                else model, init_from=settings.paths.workdir), LocalRuntime())
+
+
 def test_earlier_rows():
     np.testing.assert_array_equal(grown_rows.earlier_rows(["b", "new", "a"], ["a", "b", "gone"], 2),
                                   [0, 2, -1, 1, 4, 5])
@@ -190,7 +222,11 @@ def test_moved_queue_by_hand():
     earlier = np.array([0, 2, -1, 1, 3])
     fields = {"item/0": np.array([[1, 5], [2, 5], [3, 0], [0, 0]]), "owner/0": np.arange(4), "count/0": np.array(3)}
     shapes = dict(item=(4, 2), owner=(4,), count=())
+    fields["context/0"], shapes["context"] = np.array([2, 1, 0, 3]), (4,)
+    renumbered = grown_rows.moved_queue(fields, shapes, rows, earlier, np.array([0, 5, -1, 1]))
+    np.testing.assert_array_equal(renumbered["context/0"], [0, 5, 0, 1])
     moved = grown_rows.moved_queue(fields, shapes, rows, earlier)
+    np.testing.assert_array_equal(moved["context/0"], fields["context/0"])
     np.testing.assert_array_equal(moved["item/0"], [[3, 9], [1, 7], [4, 0], [0, 0]])
     np.testing.assert_array_equal(moved["owner/0"], [-1] * 4)
     assert moved["count/0"] == 3

@@ -89,15 +89,17 @@ def means_of_alike(rows: np.ndarray, features: np.ndarray, earlier: np.ndarray) 
     return (totals / sizes[kind[new]][:, None]).astype(rows.dtype), new
 
 
-def moved_queue(fields: dict[str, np.ndarray], shapes: dict[str, tuple], item_rows: np.ndarray, earlier: np.ndarray
-                ) -> Optional[dict[str, np.ndarray]]:
+def moved_queue(fields: dict[str, np.ndarray], shapes: dict[str, tuple], item_rows: np.ndarray, earlier: np.ndarray,
+                contexts: Optional[np.ndarray] = None) -> Optional[dict[str, np.ndarray]]:
     """A queue whose items are numbered anew.
 
     Args:
-      fields: "name/worker" -> values: of names that end in "item" item rows [Q,C], in "owner" user numbers [Q].
+      fields: "name/worker" -> values: of names that end in "item" item rows [Q,C], in "owner" user numbers [Q], in
+        "context" numbers of contexts [Q].
       shapes: name -> shape, as it is now.
       item_rows: [R,≥C] as they are now.
       earlier: [R], see `earlier_rows`.
+      contexts: number now of each earlier context, −1: none; None: as they were.
 
     Returns:
       The fields; owners are nobody, since users have other numbers now. None where a shape is another, or an item of
@@ -116,6 +118,8 @@ def moved_queue(fields: dict[str, np.ndarray], shapes: dict[str, tuple], item_ro
             values = item_rows[ids, :values.shape[1] if name not in shapes else shapes[name][1]]
         elif name.endswith("owner"):
             values = np.full_like(values, NOBODY)
+        elif name.endswith("context") and contexts is not None:
+            values = np.maximum(contexts[values], 0)
         if shapes.get(name) != values.shape:
             return None
         moved[field] = values

@@ -8,12 +8,15 @@ import json
 import os
 import shutil
 import tempfile
+from typing import Optional
 
 from absl import logging
 import numpy as np
 import tensorflow as tf
 
 from clrec_tf.config import Config
+from clrec_tf.data.catalogue import lacks_values
+from clrec_tf.data.query_features import NUMBER
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
@@ -87,13 +90,20 @@ class WarmStart:
                  ("item ids of type", before.id_type, now.id_type)]
         facts += [("item features", *map(", ".join, names)), ("rows beside the values of features", *buckets),
                   ("dense vectors of the width", before.content_width, now.content_width)] * self._reads_features
+        told = [[f"{feature.key} ({feature.kind})" for feature in schema.query_features] for schema in (before, now)]
+        bounds = [[f"{feature.key} {feature.bounds}" for feature in schema.query_features if feature.bounds]
+                  for schema in (before, now)]
+        kinds = [[kind for kind, _ in schema.event_weights] for schema in (before, now)]
+        facts += [("features of users and requests", *map(", ".join, told)),
+                  ("bounds of numbers", *map(", ".join, bounds))] * self._config.model.use_query_features
+        facts += [("behaviours", *map(", ".join, kinds))] * self._config.model.use_events
         for what, old, new in facts:
             if old != new:
                 raise UserError(f"{self._flag} was trained on data with {what} {old or 'none'}, --data_dir="
                                 f"{self._config.paths.data_dir} has {new or 'none'}: prepare it alike, with "
                                 "--vocabulary_from, or leave --init_from out")
-        if self._reads_features and any(feature.name not in values for values in (self._before.values, self._now.values)
-               for feature in now.features):
+        if self._reads_features and any(lacks_values(vocabularies.schema, vocabularies.values)
+                                        for vocabularies in (self._before, self._now)):
             raise DataError(f"{self._flag}: {self._before.data_dir} has no {schema_lib.FEATURE_VALUES_FILE}, which "
                             "tells rows of features apart: prepare it again, and train on it")
 
@@ -155,7 +165,18 @@ class WarmStart:
             names = [vocabularies.values[feature.name] for vocabularies in (self._now, self._before)]
             rows = earlier_rows(*names, feature.rows - 1 - feature.vocabulary_size)
             tables[f"model/item_encoder/feature_tables/{number}/table"] = (table.table, rows)
+        for path, owner in {"model": model, "model/user_encoder": model.user_encoder}.items():
+            encoder = getattr(owner, "query_encoder", None)
+            for number, feature in enumerate(encoder.features if encoder is not None else ()):
+                tables[f"{path}/query_encoder/tables/{number}/table"] = (
+                    encoder.tables[number].table, self._query_rows(feature))
         return tables
+
+    def _query_rows(self, feature) -> np.ndarray:
+        """`earlier_rows` of a feature of users or requests; of numbers the bins are the same."""
+        if feature.kind == NUMBER:
+            return np.arange(feature.rows)
+        return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._now, self._before)), 0)
 
     def _same_optimizer(self) -> bool:
         """Whether the run's optimizer has the slots of the new one's."""
@@ -204,6 +225,14 @@ class WarmStart:
         table = model.item_encoder.content
         return tf.nn.embedding_lookup(table, tf.range(self._now.schema.item_rows)).numpy()
 
+    def _contexts(self) -> Optional[np.ndarray]:
+        """Number of each earlier value of --debias_context now, −1: there is none; None where numbers are bins."""
+        name = getattr(self._config.objective, "debias_context", "")
+        feature = next((each for each in self._now.schema.query_features if each.name == name), None)
+        if feature is None or feature.kind == NUMBER:
+            return None
+        return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._before, self._now)), 0)
+
     def _fill_state(self, reader, name: str, state) -> bool:
         """Takes over a queue; returns whether that was possible."""
         key = f"{name}/.ATTRIBUTES/py_state"
@@ -211,7 +240,7 @@ class WarmStart:
             return False
         with np.load(io.BytesIO(reader.get_tensor(key)), allow_pickle=False) as archive:
             fields = {field: archive[field] for field in archive.files}
-        moved = moved_queue(fields, state.shapes, self._now.item_rows, self._item_rows)
+        moved = moved_queue(fields, state.shapes, self._now.item_rows, self._item_rows, self._contexts())
         if moved is None:
             logging.info("the %s of %s is of another form: it begins anew", name, self.prefix)
             return False

@@ -13,7 +13,8 @@ from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, predict
 
 # What is sent where nothing is known. Rows are filled up to one width, whatever a history's length: requests that the
 # server joins into a batch must be equally wide, and the model ignores these entries.
-PADDING = {"history": ("", -1), "exclude": ("", -1), "timestamps": 0, "request_time": 0, "dwell": -1}
+PADDING = {"history": ("", -1), "exclude": ("", -1), "timestamps": 0, "request_time": 0, "dwell": -1,
+           "events": ("", "")}
 
 
 def main():
@@ -26,6 +27,8 @@ def main():
                         help="intents searched, for a model with several (default: %(default)s)")
     parser.add_argument("--popularity", type=float, default=0.0, help="how much popularity is put back, 0: as trained, "
                         "1: what users click (default: %(default)s)")
+    parser.add_argument("--tell", action="append", default=[], metavar="NAME=VALUE", help="what is known of user or "
+                        "request, such as context_country=DE; several values are separated by commas; may be repeated")
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
@@ -52,9 +55,29 @@ def retrieve(stub, arguments) -> dict:
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = arguments.model_name, "retrieve"
     for name, info in signatures.signature_def["retrieve"].inputs.items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(value(name, tf.as_dtype(info.dtype), arguments)))
+        dtype, told = tf.as_dtype(info.dtype), told_of(arguments)
+        if name.startswith(("user_", "context_")):
+            values = typed(told.get(name, ""), dtype, len(info.tensor_shape.dim))
+        else:
+            values = value(name, dtype, arguments)
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
     response = stub.Predict(request, timeout=arguments.timeout)
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+
+
+def told_of(arguments):
+    """Name -> text, of --tell."""
+    for text in arguments.tell:
+        if "=" not in text:
+            raise SystemExit(f"--tell={text}: give NAME=VALUE, such as context_country=DE")
+    return dict(text.split("=", 1) for text in arguments.tell)
+
+
+def typed(text, dtype, dimensions):
+    """A value of --tell for one user; what is not told is unknown: "" or NaN."""
+    if dtype == tf.float32:
+        return np.array([float(text) if text else np.nan], np.float32)
+    return np.array([text.split(",") if dimensions > 1 else text], object)
 
 
 def value(name, dtype, arguments):

@@ -20,6 +20,8 @@ def main():
                         help="intents searched, for a model with several (default: %(default)s)")
     parser.add_argument("--popularity", type=float, help="how much popularity is put back, 0: as trained, 1: what users "
                         "click (default: the server's; 0 of TensorFlow Serving, which has none)")
+    parser.add_argument("--tell", action="append", default=[], metavar="NAME=VALUE", help="what is known of user or "
+                        "request, such as context_country=DE; several values are separated by commas; may be repeated")
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
@@ -54,7 +56,9 @@ def instance(metadata, arguments):
         several = {"intents": arguments.intents} if metadata["bundle"]["intents"] > 1 else {}
         ids = integers(history) if metadata["bundle"]["id_type"] == "int" else history
         popularity = {} if arguments.popularity is None else {"popularity": arguments.popularity}
-        return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several | popularity
+        kinds = {feature["name"]: feature["kind"] for feature in metadata["bundle"].get("query", ())}
+        told = {name: typed(text, kinds.get(name)) for name, text in told_of(arguments).items()}
+        return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several | popularity | told
     inputs = metadata["signature_def"]["signature_def"]["retrieve"]["inputs"]
     text = inputs["history"]["dtype"] == "DT_STRING"
     # One width whatever a history's length: what the server joins into a batch must be equally wide.
@@ -63,7 +67,29 @@ def instance(metadata, arguments):
     values = {"history": filled(ids, padding), "exclude": filled(ids if arguments.exclude_seen else [], padding),
               "timestamps": filled([], 0), "request_time": 0, "dwell": filled([], -1), "k": arguments.k,
               "intents": arguments.intents, "popularity": arguments.popularity or 0.0}
+    told, values["events"] = told_of(arguments), filled([], "")
+    for name in set(inputs) - set(values):  # of user or request
+        width = len(inputs[name]["tensor_shape"].get("dim", ()))
+        kind = "number" if inputs[name]["dtype"] == "DT_FLOAT" else "list" if width > 1 else "category"
+        values[name] = typed(told.pop(name, ""), kind) if kind != "list" else typed(told.pop(name, ""), kind) or [""]
+    if set(told) - set(values):
+        raise SystemExit(f"--tell: this model has no {', '.join(sorted(set(told) - set(values)))}")
     return {name: values[name] for name in inputs}
+
+
+def told_of(arguments):
+    """Name -> text, of --tell."""
+    for text in arguments.tell:
+        if "=" not in text:
+            raise SystemExit(f"--tell={text}: give NAME=VALUE, such as context_country=DE")
+    return dict(text.split("=", 1) for text in arguments.tell)
+
+
+def typed(text, kind):
+    """A value of --tell as JSON has it; JSON has no NaN, so an unknown number of TensorFlow Serving is "NaN" there."""
+    if kind == "number":
+        return float(text) if text else float("nan")
+    return [part for part in text.split(",") if part] if kind == "list" else text
 
 
 def integers(history):
