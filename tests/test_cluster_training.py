@@ -20,6 +20,7 @@ from tests.local_cluster import SAVING_AGAIN
 from tests.local_cluster import TELLING
 from tests.local_cluster import values
 from tests.prepared_data import prepare_text
+from tests import query_world
 from tests import small_run
 from tests.test_input_pipeline import expected_rows
 
@@ -69,6 +70,12 @@ def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_pat
     assert all("/job:ps/" in device for devices in told["devices"].values() for device in devices)
     servers = [{device.split("/task:")[1][0] for device in devices} for devices in told["devices"].values()]
     assert {"0", "1"} in servers  # a table is in shards
+
+
+def test_features_of_users_and_requests_train_as_in_one_process(one_worker, tmp_path):
+    """With negatives of the row's own context, and hidden histories."""
+    settings = dict(WIDE, queue="cached", debias_context="country", history_dropout=.2)
+    assert_agrees_with_one_process(query_world.prepared(tmp_path), one_worker, tmp_path, settings, {}, {})
 
 
 @pytest.mark.parametrize("queue", ["raw", "cached"])

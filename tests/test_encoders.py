@@ -112,6 +112,25 @@ def test_click_is_item_plus_time_plus_position(position, time):
             encoder(tf.zeros([2, HISTORY, DIM]), mask, tf.fill([2, HISTORY], tf.constant(-1, tf.int64))))
 
 
+def test_behaviours_add_their_vector_and_none_adds_nothing():
+    rng, lengths = np.random.default_rng(3), np.array([5, 2])
+    encoder = clicks.ClickEncoder(DIM, HISTORY, "backward", clicks.BOUNDARIES["minutes"], 5, event_kinds=3)
+    items = rng.normal(size=(2, HISTORY, DIM)).astype(np.float32)
+    mask = np.arange(HISTORY) < lengths[:, None]
+    items[~mask] = 0
+    gaps, events = rng.integers(0, 10**5, (2, HISTORY)), rng.integers(0, 4, (2, HISTORY)) * mask
+    plain, found = encoder(items, mask, gaps), encoder(items, mask, gaps, events)
+    table = encoder.event_table.table.numpy()
+    for row, length in enumerate(lengths):
+        for t in range(length):
+            added = table[events[row, t]] if events[row, t] else 0
+            np.testing.assert_allclose(found[row, t] - plain[row, t], np.zeros(DIM) + added, atol=1e-5)
+    sums = encoder.sums(tf.constant(items.sum(axis=1)), mask, gaps, events).numpy()
+    for row, length in enumerate(lengths):
+        np.testing.assert_allclose(sums[row], found.numpy()[row, :length].sum(axis=0), atol=1e-5)
+    np.testing.assert_array_equal(encoder(items, mask, gaps, np.zeros_like(events)), plain)
+
+
 # ---- attention and heads
 
 

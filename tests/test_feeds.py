@@ -12,6 +12,7 @@ from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.training.feeds import PoolFeed
 from clrec_tf.training.runtime import LocalRuntime
+from tests import query_world
 from tests import small_run
 
 T, DROPOUT = 6, 0.3
@@ -55,6 +56,15 @@ def test_one_worker_gets_the_batches_of_the_iterator(data_dir, mode):
     while part := reader.slice(0, 3):
         found += part
     assert len(found) == len(reader.expected) > 5 and reader.assignments.taken == reader.assignments.total
+    for batch, expected in zip(found, reader.expected):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
+
+
+@pytest.mark.parametrize("mode", ["sliding", "all"])
+def test_features_of_requests_and_behaviours_travel_too(tmp_path, mode):
+    reader = Reader(query_world.prepared(tmp_path), mode, epochs=1)
+    found = [batch for _ in range(20) for batch in reader.slice(0, 3)]
+    assert len(found) == len(reader.expected) and {"query", "event"} <= set(found[0])
     for batch, expected in zip(found, reader.expected):
         tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
 

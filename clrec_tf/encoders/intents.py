@@ -168,7 +168,7 @@ class IntentUserEncoder(UserEncoder):
         """-> `Intents`."""
         tf.debugging.assert_shapes([(clicks.items, ("B", "T", 2 * self.dim)), (clicks.mask, "BT")])
         read = self.read_items(tf.reshape(clicks.items, [-1, 2 * self.dim]))
-        return self.of_read(read, clicks._replace(items=None), training)
+        return self.of_read(read, clicks, training)
 
     def read_items(self, items):
         """What the tower reads of an item, whoever clicked it: [N,2d] -> (share of the importance's hidden layer
@@ -178,7 +178,7 @@ class IntentUserEncoder(UserEncoder):
         return self.importance_mlp.part(0, items), self.route(categories), summed
 
     def of_read(self, read, clicks, training=False):
-        """`call`, from `read_items` of the clicks, [B·T,·] each, and clicks without items."""
+        """`call`, from `read_items` of the clicks, [B·T,·] each, and the clicks, whose items are not read."""
         hidden, routing, items = read
         mask, length = clicks.mask, clicks.mask.shape[1]
         scores = self.importance_mlp.finish(hidden + self._signals(clicks))
@@ -209,7 +209,8 @@ class IntentUserEncoder(UserEncoder):
         if gaps is not None and self.context_encoder.gaps_to_next:
             gaps = gaps_to_next(gaps, clicks.mask)
         vectors = self.context_clicks(items, clicks.mask, gaps, clicks.events)
-        return self.context_encoder(clicks._replace(vectors=vectors, items=items, gaps=gaps), training=training)
+        return self.context_encoder(Clicks(vectors, items, clicks.mask, gaps, clicks.dwell, clicks.events, clicks.query,
+                                           clicks.seed), training=training)
 
     def _intent_vectors(self, sums, context):
         """z_h = MLP3([z'_h; β_h; c]), the same MLP for all intents: [B,H,d], [B,d] or None -> [B,H,d]."""
