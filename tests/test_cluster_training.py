@@ -75,7 +75,8 @@ def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_pat
 def test_features_of_users_and_requests_train_as_in_one_process(one_worker, tmp_path):
     """With negatives of the row's own context, and hidden histories."""
     settings = dict(WIDE, queue="cached", debias_context="country", history_dropout=.2)
-    assert_agrees_with_one_process(query_world.prepared(tmp_path), one_worker, tmp_path, settings, {}, {})
+    folder = query_world.prepared(tmp_path)
+    assert_agrees_with_one_process(folder, one_worker, tmp_path, settings, {}, dict(data_dir=folder))
 
 
 @pytest.mark.parametrize("queue", ["raw", "cached"])

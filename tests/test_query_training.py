@@ -1,0 +1,121 @@
+"""What training learns of features of users and requests, in worlds where they decide."""
+import numpy as np
+import pytest
+
+from clrec_tf.config import Config
+from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import UserError
+from clrec_tf.models.encode import Encoder
+from clrec_tf.models.build import build_model
+from clrec_tf.training.checkpoint_names import shapes_of
+from clrec_tf.training.restore import load_trained
+from tests import query_world
+from tests import small_run
+from tests.prepared_data import prepare_text
+
+ITEMS, USERS = 24, 120
+
+
+def planted(seed=0):
+    """Each request has a country at random, which decides the class of the item: history says nothing of the next one.
+    A click of kind buy is followed by an item of the upper half, one of kind pv by one of the lower half."""
+    rng, lines = np.random.default_rng(seed), ["user_id,item_id,timestamp,country,kind"]
+    for user in range(USERS):
+        kind = "pv"
+        for click in range(10):
+            country = int(rng.integers(3))
+            item = 3 * int(rng.integers(4)) + country + (12 if kind == "buy" else 0)
+            kind = "buy" if rng.random() < .5 else "pv"
+            lines.append(f"{user},{item + 1},{1_600_000_000 + 500 * click + user},{query_world.COUNTRIES[country]},{kind}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module", name="data_dir")
+def _data_dir(tmp_path_factory):
+    return prepare_text(tmp_path_factory.mktemp("planted"), planted(), context_columns=("country",), shard_records=32,
+                        event_column="kind", event_weights=("buy:1", "pv:1"))
+
+
+def trained(data_dir, workdir, **model):
+    settings = small_run.config(data_dir, workdir, model=dict(
+        dict(queue="in_batch", embedding_dim=16, time_embedding="none"), **model),
+        epochs=12, batch_size=64)
+    assert small_run.run(settings) == 0
+    return load_trained(settings, "latest").model
+
+
+def shares(model, data_dir):
+    """Of each test user's 4 best items: how many are of the request's country, and of the half that follows."""
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    catalogue = read_catalogue(data_dir, schema, manifest)
+    users, encoder = read_evaluation_set(data_dir, "test", schema, manifest), Encoder(model, 6)
+    scores = encoder.user_vectors(users) @ encoder.compared_items(catalogue.item_rows).T
+    best = catalogue.original_ids[np.argsort(-scores, axis=1)[:, :4]] - 1
+    target = catalogue.original_ids[users.next_clicks - 1] - 1
+    return (best % 3 == (target % 3)[:, None]).mean(), (best // 12 == (target // 12)[:, None]).mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", [dict(), dict(user_encoder="sasrec"), dict(user_encoder="mean")],
+                         ids=["attention", "sasrec", "mean"])
+def test_the_context_of_the_request_decides(data_dir, tmp_path, encoder):
+    by_country, by_half = shares(trained(data_dir, tmp_path / "run", **encoder), data_dir)
+    assert by_country > .9  # a third by chance
+    if not encoder:
+        assert by_half > .75  # a half by chance; the last click's kind tells it
+        blind = shares(trained(data_dir, tmp_path / "blind", use_query_features=False, use_events=False), data_dir)
+        assert blind[0] < .45 and blind[1] < .65
+
+
+@pytest.mark.slow
+def test_negatives_of_the_same_context_leave_nothing_to_learn_of_it(data_dir, tmp_path):
+    """p(y|c)/p(y|c) is the same for all items of a country, and of others nothing is asked: the country no longer
+    decides, and what the last click's kind says stays."""
+    model = trained(data_dir, tmp_path / "run", debias_context="country")
+    by_country, by_half = shares(model, data_dir)
+    assert by_country < .6 and by_half > .75
+
+
+@pytest.mark.slow
+def test_strangers_get_what_is_liked_where_they_are(data_dir, tmp_path):
+    model = trained(data_dir, tmp_path / "run", history_dropout=.3)
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    catalogue, encoder = read_catalogue(data_dir, schema, manifest), Encoder(model, 6)
+    items = encoder.compared_items(catalogue.item_rows)
+    users = model.user_vectors(np.zeros((3, 6, 16), np.float32), np.zeros((3, 6), bool), query=np.array([[1], [2], [3]]))
+    for row, country in enumerate(read_feature_values(data_dir)["c:country"]):
+        best = catalogue.original_ids[np.argsort(-(users.numpy() @ items.T)[row])[:6]] - 1
+        assert (best % 3 == query_world.COUNTRIES.index(country)).mean() > .8
+
+
+@pytest.mark.parametrize("settings,message", [
+    (dict(history_dropout=.2, use_query_features=False), "--history_dropout=0.2 leaves nothing of a user"),
+    (dict(debias_context="moon"), "--debias_context=moon is no feature of users or requests of this data set: choose from "
+                                  "country"),
+    (dict(debias_context="country", negatives="impressions"), "impressions have no context; give one of them"),
+    (dict(debias_context="country", debias_beta=.5), "--debias_context=country and --debias_beta=0.5"),
+    (dict(debias_context="country", queue="all_clicks"), "--debias_context=country and --queue=all_clicks"),
+    (dict(debias_context="country", loss="ipw"), "--debias_context=country belongs to --loss=contrastive, not to ipw"),
+])
+def test_refusals(data_dir, tmp_path, settings, message):
+    with pytest.raises(UserError, match=message):
+        small_run.run(small_run.config(data_dir, tmp_path, model=settings))
+
+
+def test_a_list_is_no_context_to_debias(tmp_path):
+    data_dir = query_world.prepared(tmp_path)
+    with pytest.raises(UserError, match="--debias_context=tags has several values per request"):
+        small_run.run(small_run.config(data_dir, tmp_path / "run", model=dict(debias_context="tags")))
+
+
+def test_a_model_without_them_is_as_it_was(data_dir):
+    schema = schema_lib.load_schema(data_dir)
+    shapes = lambda **settings: shapes_of(build_model(Config.of(embedding_dim=8, **settings), schema))
+    without, found = shapes(use_query_features=False, use_events=False), shapes()
+    added = set(found) - set(without)
+    assert without == {name: shape for name, shape in found.items() if name not in added}
+    assert {name.split("/")[1] + "/" + name.split("/")[2] for name in added} == {
+        "query_encoder/tables", "query_encoder/mlp", "click_encoder/event_table"}
