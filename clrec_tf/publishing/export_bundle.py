@@ -19,6 +19,7 @@ from clrec_tf.publishing.bundle_checks import check_tower_and_index
 from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.publishing.deletions import without_deleted
 from clrec_tf.publishing.held_out import held_out_users
+from clrec_tf.publishing.item_encoder import write_item_encoder
 from clrec_tf.publishing.list_check import check_lists
 from clrec_tf.publishing.one_publisher import new_version
 from clrec_tf.publishing.saved_model import UserTower
@@ -62,7 +63,7 @@ class TrainingFacts:
 
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
                   config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
-                  max_k: int = 1000) -> str:
+                  max_k: int = 1000, feature_values: Optional[dict[str, list[str]]] = None) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -76,6 +77,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       model_name: by which servers offer it.
       dial: popularities offered, and the default; None: of the catalogue's clicks, 0 by default.
       max_k: most results that a service gives a user, up to which the index is tuned.
+      feature_values: feature -> its values by number from 1, by which items are inserted later; None: not known.
 
     Returns:
       The version's folder.
@@ -105,10 +107,11 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         index = without_deleted(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
         of_live = demand(np.count_nonzero(index.live))
         _write(temporary, parts, index, queries)
+        why_not = write_item_encoder(temporary, model, schema, catalogue, feature_values or {})
         measured = check_tower_and_index(temporary, candidates, held_out, of_live, config.recall_k)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)
         measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
-        about = _manifest(version, parts, schema, dial, index, facts)
+        about = _manifest(version, parts, schema, dial, index, facts) | dict(no_item_encoder=why_not)
         write_manifest(temporary, about | dict(measured=measured))
         measured |= recalls_through(load_bundle(temporary), held_out, of_live)
         write_manifest(temporary, about | dict(measured=measured))

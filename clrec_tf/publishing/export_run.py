@@ -6,6 +6,7 @@ from absl import logging
 from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.catalogue import read_feature_values
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import DataError
@@ -37,7 +38,8 @@ def export(config: Config) -> str:
     facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history, trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
-                         _dial(config, data_dir, trained, catalogue), config.serve.max_k)
+                         _dial(config, data_dir, trained, catalogue), config.serve.max_k,
+                         read_feature_values(data_dir))
 
 
 def _dial(config, data_dir, trained, catalogue) -> Dial:

@@ -30,7 +30,7 @@ item is left. Weights sum to 1 over all H intents. Those of a history without a 
 Every input has the users first, since servers that join requests into one batch, as TensorFlow Serving does, refuse
 scalars. So k and K are one number per user. Outputs are as wide as the largest of them; what a row does not use of it
 is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0. Who has looked ids up himself calls the
-function `recent` of a loaded tower, which is no signature: see `encode_recent`.
+functions `recent` and `recent_inserted` of a loaded tower, which are no signatures: see `encode_recent`.
 """
 import numpy as np
 import tensorflow as tf
@@ -111,19 +111,20 @@ class UserTower(tf.Module):
         popularity = checked_between(popularity, history, "popularity", *self._popularity_range)
         return self.encode_recent(recent(positions, -1), popularity, **times)
 
-    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None):
+    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None, inserted=None):
         """All intents of users whose latest known clicks are already rows of the item matrix, which saves most ops.
 
         Args:
           positions: int64 [B,T], −1 for padding, which stands at the end.
           popularity: [B] float32, α, not checked.
           timestamps, request_time, dwell: [B,T], [B] and [B,T] seconds, where the model uses them.
+          inserted: float32 [M,history_width], M > 0, or None: rows of further items, at the positions V, V + 1, ….
 
         Returns:
           As `encode_users`.
         """
         mask = positions >= 0
-        items = tf.gather(self.items, tf.maximum(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
+        items = self._rows(positions, inserted) * tf.cast(mask, tf.float32)[:, :, None]
         gaps = None
         if self.uses_time:
             gaps = histories.time_gaps(request_time[:, None], timestamps, mask, tf)
@@ -136,6 +137,14 @@ class UserTower(tf.Module):
         return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
                 tf.where(known, weights, tf.fill(tf.shape(weights), 1 / self.num_intents)),
                 tf.where(known, numbers, tf.range(self.num_intents)[None]))
+
+    def _rows(self, positions, inserted):
+        """Rows of the item matrix, with those of `inserted` behind it: [B,T] -> [B,T,history_width]."""
+        if inserted is None:
+            return tf.gather(self.items, tf.maximum(positions, 0))
+        beyond = positions - self.items.shape[0]
+        own = tf.gather(self.items, tf.where(beyond < 0, tf.maximum(positions, 0), 0))
+        return tf.where((beyond < 0)[:, :, None], own, tf.gather(inserted, tf.maximum(beyond, 0)))
 
     def _heaviest(self, intents, history, **times):
         """`encode_users`, of each user the first `intents` [B] and padding; all H where `intents` is None."""
@@ -210,7 +219,8 @@ class UserTower(tf.Module):
         return {"vectors": vectors * tf.cast(known, tf.float32)[:, None], "known": known}
 
     def save(self, folder: str) -> None:
-        """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the function `recent`."""
+        """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the functions `recent`, and
+        `recent_inserted`, which takes `inserted` first."""
         of_users = lambda name, dtype: {name: tf.TensorSpec([None], dtype, name)}
         of_clicks = lambda name, dtype: {name: tf.TensorSpec([None, None], dtype, name)}
         user = of_clicks("history", self.id_dtype) | of_users("popularity", tf.float32)
@@ -231,4 +241,7 @@ class UserTower(tf.Module):
         recent |= {name: clicks for name in ("timestamps", "dwell") if name in user}
         recent |= {name: user[name] for name in ("request_time",) if name in user}
         self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
+        inserted = tf.TensorSpec([None, self.items.shape[1]], tf.float32)
+        self.recent_inserted = tf.function(lambda rows, *values: self.encode_recent(
+            **dict(zip(recent, values)), inserted=rows), [inserted, *recent.values()])
         tf.saved_model.save(self, folder, signatures)

@@ -6,6 +6,8 @@ A version folder holds::
     index/                                 the index over item vectors (see `saved_index`)
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any
+    item_encoder/                          items from features (see `publishing.item_encoder`), where the model can
+    history_rows.npz                       of updates: what histories read of items (see `history_rows`)
     manifest.json                          facts, and size and sha256 of every file above; written last
 
 A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
@@ -30,6 +32,8 @@ from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.bundle_files import TITLES_FILE
 from clrec_tf.retrieval.export_folder import complete_versions
+from clrec_tf.retrieval.history_rows import HistoryRows
+from clrec_tf.retrieval.history_rows import load_history_rows
 from clrec_tf.retrieval.index import Index
 from clrec_tf.retrieval.manifest import check_files
 from clrec_tf.retrieval.manifest import read_manifest
@@ -50,6 +54,7 @@ class Bundle:
       index: over the items' vectors.
       item_ids: [V] original ids by position, int64 or str; the most popular first, inserted items at the end.
       titles: [V] str by position, or None.
+      history_rows: what histories read of inserted and updated items.
     """
     path: str
     manifest: dict
@@ -57,6 +62,7 @@ class Bundle:
     index: Index
     item_ids: np.ndarray
     titles: Optional[np.ndarray]
+    history_rows: HistoryRows
 
     @functools.cached_property
     def dial(self) -> BundleDial:
@@ -95,7 +101,7 @@ class Bundle:
         """The same of histories looked up before: the latest known clicks alone, for which the tower does far less.
 
         Args:
-          positions: int64 [B,T], see `history_positions`; −1 for padding, at the end.
+          positions: int64 [B,T], see `both_positions`; −1 for padding, at the end.
           timestamps, request_time, dwell, count: as of `user_intents`, [B,T] and [B].
           popularity: α, one for all or [B].
         """
@@ -108,13 +114,23 @@ class Bundle:
             inputs.append(tf.constant(dwell, tf.int64))
         if self.manifest["uses_time"]:
             inputs.append(tf.constant(request_time, tf.int64))
-        outputs = self._recent(*inputs)
+        outputs = self._recent_inserted(*inputs) if self.history_rows.beyond(positions) else self._recent(*inputs)
         count = count or self.manifest["served_intents"]
         return Intents(*(part.numpy()[:, :count] for part in outputs))
 
     @functools.cached_property
     def _recent(self):
         return self.tower.recent.concrete_functions[0]
+
+    @functools.cached_property
+    def _recent_inserted(self):
+        function = self.tower.recent_inserted.concrete_functions[0]
+        return functools.partial(function, tf.constant(self.history_rows.vectors))
+
+    @property
+    def reads_inserted(self) -> bool:
+        """Whether histories can read rows beside the tower's own; bundles exported before that was possible cannot."""
+        return hasattr(self.tower, "recent_inserted")
 
     def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
         """float32 [V,d+1] by position, as scores compare them, not to be written to; or [N,d+1] of some positions [N].
@@ -165,18 +181,18 @@ class Bundle:
         return self.both_positions(ids)[0]
 
     def history_positions(self, ids: np.ndarray) -> np.ndarray:
-        """Original ids [N] -> int64 [N] positions of items that count in histories: those of the tower; −1 for others.
-
-        Deleted items count, since what a user clicked says who the user is. Inserted ones do not: the tower has no
-        vector of theirs that it could read in a history.
-        """
+        """Of `both_positions` the second."""
         return self.both_positions(ids)[1]
 
     def both_positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`positions` and `history_positions` of ids [N], which are looked up once."""
+        """`positions` of ids [N], and the number of what histories read of each, see `HistoryRows`: −1 for nothing.
+
+        Deleted items count in histories, since what a user clicked says who the user is. Inserted ones do unless they
+        were inserted by a bare vector, of which the query tower can read nothing.
+        """
         places = self.all_positions(ids)
         live = (places >= 0) & self.live[places]
-        return np.where(live, places, -1), np.where(places < self.manifest["tower_items"], places, -1)
+        return np.where(live, places, -1), self.history_rows.numbers(places)
 
     def all_positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions, deleted or not; −1 where unknown."""
@@ -225,6 +241,7 @@ def load_bundle(path: str) -> Bundle:
             titles is not None and len(titles) != len(item_ids)):
         sizes |= towers
         raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
-    bundle = Bundle(folder, manifest, tower, index, item_ids, titles)
+    history_rows = load_history_rows(folder, manifest, index.size, tower.items.shape[1])
+    bundle = Bundle(folder, manifest, tower, index, item_ids, titles, history_rows)
     bundle.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
     return bundle
