@@ -41,8 +41,9 @@ class World:
         """Publishes a version."""
         settings = {"recall_k": 5} | settings
         facts = TrainingFacts(checkpoint_hash, 7, HISTORY, {"note": "untrained"})
+        feature_values = feature_values or values_of(self.schema.features)
         return export_bundle(self.model, self.schema, self.catalogue, self.users, str(export_dir),
-                             ExportConfig(**settings), facts, feature_values=feature_values or values_of(self.schema.features))
+                             ExportConfig(**settings), facts, feature_values=feature_values)
 
 
 def values_of(features) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Items inserted by their features: what export would have made of them, in the index, in histories and in the server."""
+"""Items inserted by their features: what export would have made of them, in index, histories and server."""
 import atexit
 import dataclasses
 import functools
@@ -21,6 +21,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.schema import Feature
+from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.errors import DataError
 from clrec_tf.models.build import build_model
 from clrec_tf.preparation.vocabulary import bucket
@@ -28,7 +29,9 @@ from clrec_tf.publishing import update_bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.server.engine import Engine
 from tests import exported
 from tests import forked
 from tests.exported import HISTORY, INTENTS, ITEMS
@@ -51,8 +54,8 @@ def world(name: str, id_dropout: float = 0.2, **settings) -> exported.World:
     width = WIDTH if name in RAW else 0
     schema = dataclasses.replace(base.schema, features=(BRAND, TAGS), content_width=width, has_dwell=False,
                                  has_timestamps=False)
-    rows = np.concatenate([np.arange(schema.item_rows)[:, None], rng.integers(1, 9, (schema.item_rows, 1)),
-                           rng.integers(1, 7, (schema.item_rows, 1)), rng.integers(0, 7, (schema.item_rows, 1))], axis=1)
+    drawn = [rng.integers(low, high, schema.item_rows) for low, high in ((1, 9), (1, 7), (0, 7))]
+    rows = np.stack([np.arange(schema.item_rows), *drawn], axis=1)
     counts, cold = base.catalogue.counts.copy(), np.arange(ITEMS) >= ITEMS - COLD
     counts[cold] = 0
     content = rng.standard_normal((schema.item_rows, width)).astype(np.float32) if width else None
@@ -127,7 +130,8 @@ def test_an_item_by_features_is_the_one_that_export_would_have_made(name, tmp_pa
     assert "nothing was learned" not in caplog.text
     before = load_bundle(str(tmp_path / "export"))
     assert not (before.all_positions(np.array(IDS)) >= 0).any() and "history_rows.npz" not in before.manifest["files"]
-    bundle = update(tmp_path / "export", *({"id": item, **described(name, number)} for item, number in zip(IDS, NUMBERS)))
+    bundle = update(tmp_path / "export",
+                    *({"id": item, **described(name, number)} for item, number in zip(IDS, NUMBERS)))
     assert "without --id_dropout" not in caplog.text and "do not count in histories" not in caplog.text
     assert "4 inserted items of" in caplog.text and "have no `clicks`" in caplog.text
     mine, theirs = (each.item_vectors(each.positions(np.array(IDS))) for each in (bundle, whole))
@@ -144,7 +148,7 @@ def test_an_item_by_features_is_the_one_that_export_would_have_made(name, tmp_pa
     assert not result.fallback and not result.unknown
 
 
-def test_histories_without_inserted_items_take_the_old_way(export_dir, monkeypatch):
+def test_histories_without_inserted_items_take_the_old_way(export_dir):
     bundle = update(export_dir, {"id": IDS[0], **described("attention", NUMBERS[0])})
     warm = exported.original_id(exported.MULTI, 5)
     expected = user(bundle, warm)
@@ -152,6 +156,14 @@ def test_histories_without_inserted_items_take_the_old_way(export_dir, monkeypat
     np.testing.assert_array_equal(user(bundle, warm), expected)
     with pytest.raises(TypeError):
         user(bundle, warm, IDS[0])
+
+
+def test_a_server_is_warm_for_inserted_items_too(export_dir):
+    bundle = update(export_dir, {"id": IDS[0], **described("attention", NUMBERS[0])})
+    function, called = bundle._recent_inserted, []
+    bundle.__dict__["_recent_inserted"] = lambda *inputs: (called.append(1), function(*inputs))[1]
+    Engine(bundle, SearchOptions(), lambda stage, seconds: None).warm_up()
+    assert called
 
 
 def test_values_have_the_numbers_of_training(export_dir, caplog):
@@ -241,13 +253,13 @@ def test_an_old_bundle_works_as_before(tmp_path, caplog):
     with tarfile.open(pathlib.Path(__file__).parent / "bundles" / "before_the_dial.tar.xz") as archive:
         archive.extractall(tmp_path / "export", filter="data")
     like = exported.original_id("int", 3)
-    with pytest.raises(DataError, match="line 1 has features, but the model of .* cannot encode an item by them: it was "
-                                        "exported before .*: export again. Until then give `vector` or `like`"):
+    with pytest.raises(DataError, match="line 1 has features, but the model of .* cannot encode an item by them: it "
+                                        "was exported before .*: export again. Until then give `vector` or `like`"):
         update(tmp_path / "export", {"id": 1, "features": GOOD})
     assert versions(tmp_path / "export") == [1, 2]
     path = lines(tmp_path / "items.jsonl", {"id": 7, "like": [like]})
     bundle = load_bundle(update_bundle.update_bundle(str(tmp_path / "export"), path, "", 0.4))
-    assert "they were inserted into a bundle that was exported before they could; give" in caplog.text
+    assert "1 of the inserted items do not count in histories: the bundle was exported before they could" in caplog.text
     assert bundle.positions(np.array([7]))[0] >= 0 > bundle.history_positions(np.array([7]))[0]
     assert user(bundle, like).any() and not user(bundle, 7).any()
 
@@ -288,24 +300,36 @@ def test_values_without_numbers_are_refused(tmp_path):
         update(tmp_path / "export", {"id": 1, "features": {"brand": "a"}})
 
 
+def test_an_encoder_that_differs_from_the_model_is_left_out(tmp_path, caplog, monkeypatch):
+    """As of a tower from outside the package that encodes items without an id otherwise."""
+    encode = ItemEncoder.encode_described
+    monkeypatch.setattr(ItemEncoder, "encode_described", lambda *args: 1.001 * encode(*args))
+    folder = pathlib.Path(world("dot").export(tmp_path / "export"))
+    assert "will not insert items into this bundle by their features: the model's history_vectors" in caplog.text
+    assert not (folder / "item_encoder").exists()
+    with pytest.raises(DataError, match="encode_described and candidate_vectors .*: make them agree and export again"):
+        update(tmp_path / "export", {"id": 1, "features": GOOD})
+
+
 def test_what_the_vectors_are_worth_is_said(tmp_path, caplog):
     world("dot", 0.0).export(tmp_path / "export", cold_items=False)
     warm = exported.original_id(exported.MULTI, 5)
-    update(tmp_path / "export", {"id": 1, "features": {"brand": "brand1"}}, {"id": warm, "features": {"brand": "brand2"}})
+    update(tmp_path / "export", {"id": 1, "features": {"brand": "brand1"}},
+           {"id": warm, "features": {"brand": "brand2"}})
     assert "2 items of " in caplog.text and "without --id_dropout nothing was learned of such vectors" in caplog.text
     assert "1 items of " in caplog.text and "are in the bundle already: what was learned of them by" in caplog.text
 
 
 @pytest.mark.parametrize("bad, words", [
-    ({"features": {"brnd": "x"}}, r"features has 'brnd', which this model does not read \(its features are brand, tags; its "
-                                  r"content 3 numbers\): leave it out, or correct"),
+    ({"features": {"brnd": "x"}}, r"features has 'brnd', which this model does not read \(its features are brand, "
+                                  r"tags; its content 3 numbers\): leave it out, or correct"),
     ({"features": ["brand1"]}, r"features \['brand1'\] must be an object"),
     ({"features": {"brand": True}}, "feature brand has the value True: give text, a finite number, or a list"),
     ({"features": {"brand": {"a": 1}}}, "feature brand has the value {'a': 1}: give text"),
     ({"features": {"tags": [["tags1"]]}}, r"feature tags has the value \['tags1'\]: give text"),
     ({"features": {"brand": float("nan")}}, "feature brand has the value nan: give text"),
-    ({"features": {"brand": ["brand1", "brand2"]}}, "feature brand has 2 values, and one per item in training: give one"),
-    ({"features": {"tags": ["never", "seen"]}}, r"nothing that the model knows describes the item \(its features are brand"),
+    ({"features": {"brand": ["brand1", "brand2"]}}, "feature brand has 2 values, and one per item in training"),
+    ({"features": {"tags": ["never", "seen"]}}, r"nothing that the model knows describes the item \(its features"),
     ({"features": {}}, "item 9 is new and has neither a vector nor `like` nor `features`"),
     ({"features": GOOD, "content": [1.0, 2.0]}, "content has 2 entries: give a list of 3 numbers"),
     ({"features": GOOD, "content": "1 2 3"}, "content is '1 2 3': give a list of 3"),
@@ -328,18 +352,19 @@ def test_bad_descriptions_are_named_and_publish_nothing(bad, words, tmp_path):
 
 def test_content_is_refused_by_a_model_that_reads_none(tmp_path):
     shutil.copytree(exported_folder("dot"), tmp_path / "export")
-    with pytest.raises(DataError, match="line 1 has content, but this model reads no dense vectors of items: leave it out"):
+    with pytest.raises(DataError, match="line 1 has content, but this model reads no dense vectors of items: leave"):
         update(tmp_path / "export", {"id": 1, "features": GOOD, "content": [1.0]})
 
 
 def test_damaged_rows_of_histories_are_named(export_dir):
     bundle = update(export_dir, {"id": 1, "features": GOOD})
     folder = export_dir / "2"
-    for rows in ((np.array([ITEMS + 5]), np.zeros((1, 8))), (np.array([1]), np.zeros((1, 7))), (np.array([1]), np.zeros(8))):
+    for rows in ((np.array([ITEMS + 5]), np.zeros((1, 8))), (np.array([-1]), np.zeros((1, 8))),
+                 (np.array([1]), np.zeros((1, 7))), (np.array([1]), np.zeros(8))):
         np.savez(folder / "history_rows.npz", positions=rows[0], vectors=rows[1])
         facts = {key: value for key, value in bundle.manifest.items() if key != "files"}
         manifest_lib.write_manifest(str(folder), facts)
-        with pytest.raises(DataError, match="history_rows.npz cannot be read .*: copy the version anew, or export again"):
+        with pytest.raises(DataError, match="history_rows.npz cannot be read .*: copy the version anew, or"):
             load_bundle(str(folder))
 
 

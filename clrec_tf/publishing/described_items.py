@@ -1,4 +1,4 @@
-"""Items to insert by what is known of them: features and dense vectors, checked, numbered as in training and encoded."""
+"""Items to insert by their features and dense vectors: checked, numbered as in training, and encoded."""
 import functools
 import math
 from typing import Any
@@ -29,7 +29,7 @@ def is_described(item: dict) -> bool:
 
 
 class DescribedItems:
-    """Items of one file that features and dense vectors describe; encoded together, since each call costs a millisecond.
+    """Items of one file that features and dense vectors describe; encoded together, since each call costs time.
 
     Args:
       bundle: that they are for.
@@ -94,21 +94,22 @@ class DescribedItems:
 
     def _warn(self):
         if not self._encoder.id_dropout:
-            logging.warning("%d items of %s are encoded by their features, and without --id_dropout nothing was learned "
-                            "of such vectors: train with --id_dropout, or give `like`", len(self), self._path)
+            logging.warning("%d items of %s are encoded by their features, and without --id_dropout nothing was "
+                            "learned of such vectors: train with --id_dropout, or give `like`", len(self), self._path)
         if self._unknown:
             logging.warning("%d feature values of %s were not there in training, such as %s: they count as the other "
                             "values that training did not know, or as missing", len(self._unknown), self._path,
                             ", ".join(dict.fromkeys(self._unknown[:5])))
         if self._known_items:
-            logging.warning("%d items of %s with features or content are in the bundle already: what was learned of them "
-                            "by their clicks is replaced by what features say", self._known_items, self._path)
+            logging.warning("%d items of %s with features or content are in the bundle already: what was learned of "
+                            "them by their clicks is replaced by what features say", self._known_items, self._path)
 
     def _takes(self):
         """What can be said of an item, in words."""
         names = ", ".join(feature.name for feature in self._encoder.features)
         width = self._encoder.content_width
-        return "; ".join(filter(None, (names and f"its features are {names}", width and f"its content {width} numbers")))
+        parts = names and f"its features are {names}", width and f"its content {width} numbers"
+        return "; ".join(filter(None, parts))
 
     def _numbers(self, features: Any, where: str) -> np.ndarray:
         """The item row int64 [C] of an item without an id."""
@@ -118,8 +119,8 @@ class DescribedItems:
                             f"{self._takes()}")
         for name in features:
             if name not in known:
-                raise DataError(f"{where}: features has {name!r}, which this model does not read ({self._takes()}): leave "
-                                "it out, or correct its name")
+                raise DataError(f"{where}: features has {name!r}, which this model does not read ({self._takes()}): "
+                                "leave it out, or correct its name")
         row = np.zeros(item_width(self._encoder.features), np.int64)
         row[0] = -1
         for name, columns in feature_columns(self._encoder.features).items():
@@ -129,21 +130,21 @@ class DescribedItems:
         return row
 
     def _listed(self, feature: Feature, value: Any, where: str) -> list[tuple[str, ...]]:
-        """The texts of each value of a feature, in the forms that prepare may have read them, what is missing left out."""
+        """The texts of each value of a feature that is not missing, in the forms that prepare may have read it in."""
         found, several = [], isinstance(value, list)
         for each in value if several else [value]:
             if each is None:
                 continue
             if isinstance(each, bool) or not isinstance(each, (str, int, float)) or (
                     isinstance(each, float) and not math.isfinite(each)):
-                raise DataError(f"{where}: feature {feature.name} has the value {each!r}: give text, a finite number, or a "
-                                "list of them")
+                raise DataError(f"{where}: feature {feature.name} has the value {each!r}: give text, a finite number, "
+                                "or a list of them")
             forms = pl.Series([each] if isinstance(each, str) else _written(each), dtype=pl.String)
             texts = values_lib.texts(forms, self._encoder.null_values).drop_nulls().to_list()
             found += [tuple(texts)] if texts else []
         if several and len(found) > feature.width == 1:
-            raise DataError(f"{where}: feature {feature.name} has {len(found)} values, and one per item in training: give "
-                            "one")
+            raise DataError(f"{where}: feature {feature.name} has {len(found)} values, and one per item in training: "
+                            "give one")
         return found
 
     def _number(self, feature: Feature, forms: tuple[str, ...], where: str) -> int:
@@ -162,8 +163,8 @@ class DescribedItems:
         if values is None:
             return np.zeros(width, np.float32)
         if not width:
-            raise DataError(f"{where} has content, but this model reads no dense vectors of items: leave it out, or prepare "
-                            "with --dense_features, train and export again")
+            raise DataError(f"{where} has content, but this model reads no dense vectors of items: leave it out, or "
+                            "prepare with --dense_features, train and export again")
         if not isinstance(values, list) or len(values) != width or not all(
                 isinstance(number, (int, float)) and not isinstance(number, bool) for number in values):
             length = f"has {len(values)} entries" if isinstance(values, list) else f"is {values!r}"
@@ -172,8 +173,8 @@ class DescribedItems:
             vector = np.array(values, np.float64).astype(np.float32)
         if not np.isfinite(vector).all():
             place = int(np.argmin(np.isfinite(vector)))
-            raise DataError(f"{where}: content[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or leave "
-                            "content out")
+            raise DataError(f"{where}: content[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or "
+                            "leave content out")
         return vector
 
 

@@ -4,6 +4,7 @@ It has neither the table of ids nor the dense vectors of the catalogue. features
 tower takes, and the number of each value that was seen in training.
 """
 import os
+import shutil
 
 from absl import logging
 import numpy as np
@@ -68,7 +69,7 @@ class ItemEncoder:
 
 def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue, feature_values: dict[str, list[str]]
                        ) -> str:
-    """Writes the encoder of a model into the folder of a new version, and proves it, if it can have one.
+    """Writes the encoder of a model into the folder of a new version, if it has one that gives the model's vectors.
 
     Args:
       folder: of the version.
@@ -79,9 +80,6 @@ def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue,
 
     Returns:
       Why there is none, and the remedy; "" where there is one.
-
-    Raises:
-      DataError: the encoder as written gives other vectors than the model.
     """
     reason = why_not(model)
     features = getattr(model.item_encoder, "features", ())
@@ -91,7 +89,6 @@ def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue,
         reason = (f"the data set does not say which value of {unnumbered[0]} has which number, as those of older "
                   "versions: prepare the data again, train and export")
     if reason:
-        logging.info("update_index cannot insert items into this bundle by their features: %s", reason)
         return reason
     width = 0 if model.item_encoder.content is None else schema.content_width
     _save(os.path.join(folder, ENCODER_FOLDER), model, width)
@@ -99,8 +96,11 @@ def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue,
         features=[vars(feature) | dict(values=list(feature_values[feature.name])) for feature in features],
         content_width=width, id_dropout=model.id_dropout,
         null_values=schema.settings.get("null_values", PrepareConfig.null_values)))
-    _check(ItemEncoder(folder), model, catalogue.item_rows[:_CHECKED, :model.item_encoder.item_width])
-    return ""
+    reason = _disagreement(ItemEncoder(folder), model, catalogue.item_rows[:_CHECKED, :model.item_encoder.item_width])
+    if reason:
+        logging.warning("update_index will not insert items into this bundle by their features: %s", reason)
+        shutil.rmtree(os.path.join(folder, ENCODER_FOLDER))
+    return reason
 
 
 def _save(folder, model, content_width):
@@ -113,15 +113,16 @@ def _save(folder, model, content_width):
     tf.saved_model.save(saved, folder)
 
 
-def _check(encoder, model, rows):
-    """`DataError` where the written encoder differs from the model on item rows [N,C] whose ids are hidden."""
+def _disagreement(encoder, model, rows) -> str:
+    """In what the written encoder differs from the model on item rows [N,C] whose ids are hidden; "" in nothing."""
     content = np.zeros((len(rows), encoder.content_width), np.float32)
     if encoder.content_width:
         content = tf.gather(model.item_encoder.content, rows[:, 0]).numpy()
     rows = np.concatenate([-rows[:, :1], rows[:, 1:]], axis=1)
-    live = [part(tf.constant(rows, tf.int64)).numpy() for part in (model.history_vectors, model.compared_items)]
-    for name, mine, theirs in zip(("histories read of", "users are compared with for"), encoder(rows, content), live):
+    towers = model.history_vectors, model.compared_items
+    for tower, mine in zip(towers, encoder(rows, content)):
+        theirs = tower(tf.constant(rows, tf.int64)).numpy()
         if mine.shape != theirs.shape or not np.allclose(mine, theirs, rtol=_AGREE, atol=_AGREE):
-            raise DataError(f"the written encoder of items gives another vector than the model for what {name} an item "
-                            "that features describe: the model's compared_items must be candidate_vectors and gates "
-                            "(see models/described.py)")
+            return (f"the model's {tower.__name__} gives other vectors than encode_described and candidate_vectors "
+                    "(models/described.py): make them agree and export again")
+    return ""

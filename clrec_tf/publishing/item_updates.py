@@ -122,8 +122,8 @@ class _Reader:
         if title is not None and not isinstance(title, str):
             raise DataError(f"{where}: title {title!r} must be a string")
         vector, like, described = value.get("vector"), value.get("like"), is_described(value)
-        ways = [name for name, given in dict(vector=vector is not None, like=like is not None, features=described).items()
-                if given]
+        ways = dict(vector=vector is not None, like=like is not None, features=described)
+        ways = [name for name, given in ways.items() if given]
         if len(ways) > 1:
             raise DataError(f"{where} has both `{ways[0]}` and `{ways[1]}`" + (" or `content`" if described else "")
                             + ": give one of them")
@@ -231,8 +231,8 @@ class _Reader:
     def _own(self, item, place, where):
         """The vector that a known item has."""
         if place < 0:
-            raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like` nor `features`: give one "
-                            "of them")
+            raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like` nor `features`: give "
+                            "one of them")
         return self._bundle.item_vectors(np.array([place]))[0, :self._dimension].astype(np.float64)
 
     @staticmethod

@@ -153,9 +153,9 @@ def _report(folder, bundle: Bundle, change: Change, newest: int):
                  counts.inserted, counts.updated, counts.restored, counts.deleted, counts.live)
     numbers = change.history_rows.numbers(np.arange(len(bundle.item_ids), len(change.ids)))
     if (numbers < 0).any():
-        reason = "by a bare vector" if bundle.reads_inserted else "into a bundle that was exported before they could"
-        logging.warning("%d of the inserted items do not count in histories: they were inserted %s; give `features` or "
-                        "`like`, or export again", np.count_nonzero(numbers < 0), reason)
+        reason = ("they were inserted by a bare vector; give `features` or `like`" if bundle.reads_inserted else
+                  "the bundle was exported before they could; export again")
+        logging.warning("%d of the inserted items do not count in histories: %s", np.count_nonzero(numbers < 0), reason)
     if bundle.manifest["version"] < newest:
         logging.warning("%s was made from version %d, and takes the place of version %d", folder,
                         bundle.manifest["version"], newest)

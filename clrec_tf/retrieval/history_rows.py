@@ -90,7 +90,7 @@ def load_history_rows(folder: str, manifest: dict, items: int, width: int) -> Hi
     try:
         with np.load(path, allow_pickle=False) as arrays:
             rows = HistoryRows(tower_items, arrays["positions"], arrays["vectors"])
-        if rows.vectors.shape[1] != width or rows.positions.min(initial=0) < 0 or rows.positions.max(initial=0) >= items:
+        if rows.vectors.shape[1] != width or not ((rows.positions >= 0) & (rows.positions < items)).all():
             raise ValueError(f"vectors {rows.vectors.shape} for a tower of width {width} and {items} items")
         return rows
     except (OSError, ValueError, KeyError) as error:
