@@ -165,10 +165,12 @@ class DescribedItems:
         if not width:
             raise DataError(f"{where} has content, but this model reads no dense vectors of items: leave it out, or "
                             "prepare with --dense_features, train and export again")
-        if not isinstance(values, list) or len(values) != width or not all(
-                isinstance(number, (int, float)) and not isinstance(number, bool) for number in values):
-            length = f"has {len(values)} entries" if isinstance(values, list) else f"is {values!r}"
-            raise DataError(f"{where}: content {length}: give a list of {width} numbers, as --dense_features had them")
+        if not isinstance(values, list) or len(values) != width:
+            given = f"has {len(values)} entries" if isinstance(values, list) else f"is {values!r}"
+            raise DataError(f"{where}: content {given}: give a list of {width} numbers, as --dense_features had them")
+        for place, number in enumerate(values):
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                raise DataError(f"{where}: content[{place}] = {number!r} is no number: correct it, or leave content out")
         with np.errstate(over="ignore"):
             vector = np.array(values, np.float64).astype(np.float32)
         if not np.isfinite(vector).all():
