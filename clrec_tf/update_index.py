@@ -9,7 +9,8 @@ from clrec_tf.retrieval.export_folder import checked_export_dir
 USAGE = """python -m clrec_tf.update_index: inserts, updates and deletes items of a bundle's newest version.
 
   python -m clrec_tf.update_index --export_dir=DIR --upsert=items.jsonl --withdraw=gone.txt
-  items.jsonl: {"id": "a17", "vector": [0.1, …]} or {"id": "a17", "like": ["b3", "c99"], "title": "…"}, one a line
+  items.jsonl, one a line: {"id": "a17", "vector": [0.1, …]}, or {"id": "a17", "like": ["b3", "c99"], "title": "…"},
+  or {"id": "a17", "features": {"brand": "Acme", "tags": ["red", "new"]}, "content": [0.1, …]}, either or both
 
 --export_dir may also be one version, which is then the one that is changed."""
 

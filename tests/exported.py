@@ -37,12 +37,19 @@ class World:
     catalogue: Catalogue
     users: EvaluationSet
 
-    def export(self, export_dir, checkpoint_hash="c" * 64, **settings) -> str:
+    def export(self, export_dir, checkpoint_hash="c" * 64, feature_values=None, **settings) -> str:
         """Publishes a version."""
         settings = {"recall_k": 5} | settings
         facts = TrainingFacts(checkpoint_hash, 7, HISTORY, {"note": "untrained"})
+        feature_values = feature_values or values_of(self.schema.features)
         return export_bundle(self.model, self.schema, self.catalogue, self.users, str(export_dir),
-                             ExportConfig(**settings), facts)
+                             ExportConfig(**settings), facts, feature_values=feature_values)
+
+
+def values_of(features) -> dict[str, list[str]]:
+    """What the values of features are called: brand1, brand2, … by number."""
+    return {feature.name: [f"{feature.name}{number}" for number in range(1, feature.vocabulary_size + 1)]
+            for feature in features}
 
 
 def original_id(kind: str, number: int):

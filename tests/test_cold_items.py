@@ -19,7 +19,10 @@ from clrec_tf.export import export
 from clrec_tf.models.build import build_model
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.preparation.splits import DAY
+from clrec_tf.publishing.update_bundle import update_bundle
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.retriever import Retriever
+from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.training.restore import load_trained
 from tests.prepared_data import prepare_text
 from tests import small_run
@@ -134,9 +137,10 @@ def test_export_has_cold_items_unless_told_otherwise(trained, tmp_path):
     config = trained["hidden"]
     paths = dict(data_dir=config.paths.data_dir, workdir=config.paths.workdir, export_checkpoint="latest")
     model = load_trained(config, "latest").model
+    bundles, cold_ids = {}, [f"i{item}" for item in COLD]
     for cold in (True, False):
-        bundle = load_bundle(export(Config.of(**paths, export_dir=str(tmp_path / str(cold)), cold_items=cold)))
-        cold_ids = [f"i{item}" for item in COLD]
+        bundles[cold] = bundle = load_bundle(
+            export(Config.of(**paths, export_dir=str(tmp_path / str(cold)), cold_items=cold)))
         assert np.isin(cold_ids, bundle.item_ids).all() == cold
         assert len(bundle.item_ids) == KINDS * OF_KIND - (0 if cold else KINDS)
         if cold:  # by features alone
@@ -145,6 +149,17 @@ def test_export_has_cold_items_unless_told_otherwise(trained, tmp_path):
             alone = model.compared_items(tf.constant([[-1, 1 + kinds.index("k0")]], tf.int64)).numpy()[0]
             np.testing.assert_allclose(bundle.item_vectors(np.array([row]))[0][:len(alone)], alone, rtol=1e-5,
                                        atol=1e-6)
+    items = tmp_path / "items.jsonl"
+    items.write_text("".join(json.dumps(dict(id=f"i{item}", features=dict(kind=f"k{item // OF_KIND}"))) + "\n"
+                             for item in COLD))
+    updated = load_bundle(update_bundle(str(tmp_path / "False"), str(items), "", 0.9))
+    whole = bundles[True]
+    np.testing.assert_allclose(updated.item_vectors(updated.positions(np.array(cold_ids))),
+                               whole.item_vectors(whole.positions(np.array(cold_ids))), rtol=0, atol=2e-7)
+    for history in ([cold_ids[0]], [cold_ids[1], "i3"]):
+        mine, theirs = (Retriever(each)([UserRequest(None, history)]) for each in (updated, whole))
+        np.testing.assert_allclose(mine[1].vectors[..., :-1], theirs[1].vectors[..., :-1], atol=1e-6)
+        assert not mine[0][0].fallback and not mine[0][0].unknown
 
 
 def test_hidden_ids_need_something_else_to_see(data_dir):

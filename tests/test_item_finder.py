@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+from clrec_tf.retrieval.history_rows import HistoryRows
 from clrec_tf.server import item_finder
 from clrec_tf.server.item_finder import ItemFinder, known_items
 from tests.exported import ITEMS, loaded
@@ -61,7 +62,8 @@ def test_no_text_finds_the_most_popular():
 
 def test_fresh_items_are_found_after_the_others_and_marked():
     bundle = loaded("string")
-    bundle = dataclasses.replace(bundle, manifest=bundle.manifest | {"tower_items": ITEMS - 2})
+    bundle = dataclasses.replace(bundle, manifest=bundle.manifest | {"tower_items": ITEMS - 2},
+                                 history_rows=HistoryRows(ITEMS - 2))
     last, second, before = (str(item) for item in bundle.item_ids[:-4:-1])
     marked = dict(id=last, title=bundle.titles[-1], known=False, fresh=True)
     found = ItemFinder().find(bundle, "title", ITEMS)["items"]
@@ -86,7 +88,8 @@ def test_a_search_ends_in_time_and_the_next_one_goes_further():
     bundle = loaded("string")
     assert ItemFinder(seconds=-1).find(bundle, "title", 5) == {"items": [], "complete": False}
     many = dataclasses.replace(bundle, item_ids=np.tile(bundle.item_ids, 5000), titles=np.tile(bundle.titles, 5000),
-                               manifest=bundle.manifest | {"tower_items": 5000 * ITEMS})
+                               manifest=bundle.manifest | {"tower_items": 5000 * ITEMS},
+                               history_rows=HistoryRows(5000 * ITEMS))
     finder, started = ItemFinder(seconds=0.05), time.monotonic()
     assert not finder.find(many, "nothing", 5)["complete"]
     assert time.monotonic() - started < 2  # seconds, on a busy machine; all texts at once take as long or longer

@@ -18,8 +18,8 @@ from clrec_tf.config import RetrieveConfig
 from clrec_tf.config import UpdateConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.publishing.item_updates import read_deletions
 from clrec_tf.publishing.item_updates import read_upserts
+from clrec_tf.publishing.update_files import read_deletions
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.updated_index import UpdatedIndex

@@ -48,12 +48,20 @@ class IntentItemEncoder(tf.keras.layers.Layer):
 
     def call(self, rows):
         """rows [N,C] int64 with distinct ids -> g and c side by side, [N,2d]; zeros for id 0."""
-        tf.debugging.assert_shapes([(rows, ("N", self.item_width))])
         ids = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # of a hidden id zeros, see ``items``
+        content = None if self.content is None else tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0]))
+        return self._encoded(ids, rows, content)
+
+    def encode_described(self, rows, content):
+        """Items that have no row of their own: rows [N,C] of negative ids, dense vectors [N,width] -> [N,2d]."""
+        return self._encoded(tf.zeros([tf.shape(rows)[0], self.dim]), rows, content)
+
+    def _encoded(self, ids, rows, content):
+        tf.debugging.assert_shapes([(rows, ("N", self.item_width))])
         features = [self._feature(rows, number) for number in range(len(self.features))]
         parts = [ids, *features]
         if self.content is not None:
-            parts.append(tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0])))
+            parts.append(content)
         encoded = self.mlp(tf.concat(parts, axis=1))
         if self.residual:
             encoded += ids

@@ -103,8 +103,16 @@ class ItemEncoder(tf.keras.layers.Layer):
 
     def encode_distinct(self, rows):
         """rows [U,C] with distinct ids -> [U,d]."""
+        ids = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # hidden ids read as zeros, as that of nothing does
+        content = None if self.content is None else tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0]))
+        return self._encoded(ids, rows, content)
+
+    def encode_described(self, rows, content):
+        """Items that have no row of their own: rows [U,C] of negative ids, dense vectors [U,width] -> [U,d]."""
+        return self._encoded(tf.zeros([tf.shape(rows)[0], self.dim]), rows, content)
+
+    def _encoded(self, encoded, rows, content):
         tf.debugging.assert_shapes([(rows, ("U", self.item_width))])
-        encoded = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # hidden ids read as zeros, as that of nothing does
         if self.features:
             columns = feature_columns(self.features).values()
             joined = tf.concat([feature_vectors(table, rows[:, values])
@@ -112,7 +120,6 @@ class ItemEncoder(tf.keras.layers.Layer):
             encoded += self.projection(joined) if self.projection else joined
         if self.content_encoder is not None:
             known = tf.cast(rows[:, :1] != 0, encoded.dtype)  # the content encoder's bias must not reach padding
-            content = tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0]))
             encoded += known * dense.apply_layers(self.content_encoder, content, self.product_dtype)
         return encoded
 

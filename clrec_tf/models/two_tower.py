@@ -119,8 +119,8 @@ class TwoTower(tf.keras.Model):
 
     @property
     def knows_strangers(self) -> bool:
-        """Whether users without a history were trained for, by what is known beside it."""
-        return bool(self.query_features) and self.history_dropout > 0
+        """Whether users without a history were trained for, by `query_features`."""
+        return self.history_dropout > 0
 
     @property
     def reads_features(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from clrec_tf.errors import DataError
 from clrec_tf.publishing.item_updates import Upserts
 from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.history_rows import HistoryRows
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 
@@ -44,6 +45,7 @@ class Change:
       vectors: float32 [V+F,D].
       live: bool [V+F], what can be found.
       counts: of what changes.
+      history_rows: what histories read of inserted and updated items.
     """
     index: UpdatedIndex
     ids: np.ndarray
@@ -51,6 +53,7 @@ class Change:
     vectors: np.ndarray
     live: np.ndarray
     counts: Counts
+    history_rows: HistoryRows
 
 
 def plan(bundle: Bundle, upserts: Upserts, deleted_ids: np.ndarray) -> Change:
@@ -76,7 +79,9 @@ def plan(bundle: Bundle, upserts: Upserts, deleted_ids: np.ndarray) -> Change:
     changed[~inserted] = ~(bundle.live[known[~inserted]] & np.all(
         bundle.item_vectors(known[~inserted]) == upserts.vectors[~inserted], axis=1))
     retitled = titles is not None and not np.array_equal(titles, bundle.titles)
-    if not changed.any() and not deleted.any() and not retitled:
+    rows = bundle.history_rows.replaced(positions[list(upserts.read)], np.array(list(upserts.read.values())))
+    reread = not rows.same_as(bundle.history_rows)
+    if not changed.any() and not deleted.any() and not retitled and not reread:
         raise DataError("--upsert and --withdraw change nothing: every item named is as it shall be, or unknown")
     vectors, live = _after(bundle, positions[changed], upserts.vectors[changed], deleted, int(inserted.sum()))
     if not live.any():
@@ -85,7 +90,8 @@ def plan(bundle: Bundle, upserts: Upserts, deleted_ids: np.ndarray) -> Change:
     counts = Counts(int(inserted.sum()), int(np.count_nonzero(was_live)), int(np.count_nonzero(~was_live)),
                     int(deleted.sum()), int(live.sum()))
     index = UpdatedIndex(bundle.index, upserts.vectors[changed], positions[changed], deleted)
-    return Change(index, np.concatenate([bundle.item_ids, upserts.ids[inserted]]), titles, vectors, live, counts)
+    return Change(index, np.concatenate([bundle.item_ids, upserts.ids[inserted]]), titles, vectors, live, counts,
+                  rows)
 
 
 def _check_apart(upserted_ids, deleted_ids):

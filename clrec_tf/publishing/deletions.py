@@ -68,7 +68,7 @@ def _warn_of_lacking(inserted, expected, newest):
     lacking = np.count_nonzero(~np.isin(inserted, expected))
     if lacking:
         logging.warning("%d items that were inserted into %s are not in this catalogue: insert them with "
-                        "update_index, by vectors of this model", lacking, newest)
+                        "update_index, by features or vectors of this model", lacking, newest)
 
 
 def remember(folder: str, before: str, deleted: np.ndarray, restored: np.ndarray) -> None:

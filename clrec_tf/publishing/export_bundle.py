@@ -19,6 +19,7 @@ from clrec_tf.publishing.bundle_checks import check_tower_and_index
 from clrec_tf.publishing.candidates import encode_candidates
 from clrec_tf.publishing.deletions import without_deleted
 from clrec_tf.publishing.held_out import held_out_users
+from clrec_tf.publishing.item_encoder import write_item_encoder
 from clrec_tf.publishing.list_check import check_lists
 from clrec_tf.publishing.one_publisher import new_version
 from clrec_tf.publishing.saved_model import UserTower
@@ -63,7 +64,8 @@ class TrainingFacts:
 
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
                   config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
-                  max_k: int = 1000, query: QueryValues = QueryValues()) -> str:
+                  max_k: int = 1000, feature_values: Optional[dict[str, list[str]]] = None,
+                  query: QueryValues = QueryValues()) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -78,6 +80,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       dial: popularities offered, and the default; None: of the catalogue's clicks, 0 by default.
       max_k: most results that a service gives a user, up to which the index is tuned.
       query: what the model reads beside clicked items and times.
+      feature_values: feature -> its values by number from 1, by which items are inserted later; None: not known.
 
     Returns:
       The version's folder.
@@ -106,10 +109,11 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         index = without_deleted(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
         of_live = demand(np.count_nonzero(index.live))
         _write(temporary, parts, index, queries)
+        why_not = write_item_encoder(temporary, model, schema, catalogue, feature_values or {})
         measured = check_tower_and_index(temporary, candidates, held_out, of_live, config.recall_k)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)
         measured["warmup_requests"] = tf_serving.replay_warmup(temporary)
-        about = _manifest(version, parts, schema, dial, index, facts)
+        about = _manifest(version, parts, schema, dial, index, facts) | dict(no_item_encoder=why_not)
         write_manifest(temporary, about | dict(measured=measured))
         measured |= recalls_through(load_bundle(temporary), held_out, of_live)
         write_manifest(temporary, about | dict(measured=measured))

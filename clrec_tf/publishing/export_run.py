@@ -41,7 +41,8 @@ def export(config: Config) -> str:
     facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history, trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
-                         _dial(config, data_dir, trained, catalogue), config.serve.max_k, query_values(data_dir, trained.schema, trained.model))
+                         _dial(config, data_dir, trained, catalogue), config.serve.max_k, read_feature_values(data_dir),
+                         query_values(data_dir, trained.schema, trained.model))
 
 
 def query_values(data_dir: str, schema: Schema, model) -> QueryValues:

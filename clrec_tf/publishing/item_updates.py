@@ -1,22 +1,23 @@
-"""Items to insert, update and delete, from files, checked value by value."""
+"""Items to insert and update, from a file, checked value by value."""
 import dataclasses
-from typing import Iterator
+from typing import Mapping
 from typing import Optional
 
 import numpy as np
-import polars as pl
 
 from clrec_tf.data.ids import check_id
 from clrec_tf.errors import DataError
+from clrec_tf.publishing.described_items import DESCRIBED
+from clrec_tf.publishing.described_items import DescribedItems
+from clrec_tf.publishing.described_items import is_described
 from clrec_tf.publishing.intent_coordinates import IntentCoordinates
+from clrec_tf.publishing.update_files import read_json_lines
+from clrec_tf.publishing.update_files import read_parquet_rows
 from clrec_tf.retrieval.bundle import Bundle
-from clrec_tf.retrieval.user_requests import json_lines
-from clrec_tf.retrieval.user_requests import parse_item
 from clrec_tf.retrieval.user_requests import parse_request
-from clrec_tf.tables.texts import without_mark
 
 _COUNTS = ("clicks", "impressions")
-_FIELDS = ("id", "vector", "like", "title", *_COUNTS)
+_FIELDS = ("id", "vector", "like", *DESCRIBED, "title", *_COUNTS)
 _MOST_COUNTED = 2.0**63
 _SLACK = 1e-4
 _SMALLEST_NORM = 1e-6  # below which a vector has no direction worth the name
@@ -32,12 +33,14 @@ class Upserts:
       titles: of each, or None where none is given.
       normalized: how many vectors of the file had to be normalized.
       guessed: how many inserted items came without a count, so that p̂ takes them for clicked, or shown, by nobody.
+      read: of items of the file, by their place in it from 0, what histories read of them from now on: float32 [W].
     """
     ids: np.ndarray
     vectors: np.ndarray
     titles: list[Optional[str]]
     normalized: int = 0
     guessed: int = 0
+    read: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def none(cls, bundle: Bundle) -> "Upserts":
@@ -49,10 +52,10 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     """Reads items for a bundle.
 
     Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (deleted ones too), whose mean
-    vector it gets; neither, if the bundle has the item: its vector stays, and it comes back if it was deleted. Vectors
-    are normalized if the model compares by the cosine. `title` is optional, and so is `clicks`, or where the dial
-    counts them `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an inserted
-    one has none. A vector may also be as long as `encode_items` gives it; then the last number is the dial's. Of a model
+    vector it gets; `features` or `content` or both, see `described_items`, by which the model encodes it; none, if the
+    bundle has the item: its vector stays, and it comes back if it was deleted. Vectors are normalized if the model
+    compares by the cosine. `title` is optional, and so is `clicks`, or where the dial counts them `impressions`, of
+    which p̂ is made: without it an item keeps the popularity that it has, and an inserted one has none. A vector may also be as long as `encode_items` gives it; then the last number is the dial's. Of a model
     with several intents an item belongs to that of most of the `like` items, a known one stays in its own, and another
     belongs to that of the item whose vector is the nearest, unless its vector is so long.
 
@@ -61,47 +64,48 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     Raises:
       DataError: naming file, line or row, the value and what is expected.
     """
-    reader, seen = _Reader(bundle), {}
+    reader, seen = _Reader(bundle, path), {}
     items = []
-    for where, value in (_parquet_rows if path.endswith(".parquet") else _json_lines)(path):
+    for where, value in read_parquet_rows(path, _FIELDS) if path.endswith(".parquet") else read_json_lines(path):
         item = reader.item(value, where)
-        if item[0] in seen:
-            raise DataError(f"{where}: item {item[0]!r} stands at {seen[item[0]]} already: leave one of them")
-        seen[item[0]] = where
+        if item.id in seen:
+            raise DataError(f"{where}: item {item.id!r} stands at {seen[item.id]} already: leave one of them")
+        seen[item.id] = where
         items.append(item)
-    ids, vectors, titles = zip(*items) if items else ((), (), ())
-    vectors = np.array(vectors, np.float32).reshape(-1, bundle.width)
-    return Upserts(np.array(ids, np.int64 if bundle.manifest["id_type"] == "int" else str), vectors, list(titles),
-                   reader.normalized, reader.guessed)
+    ids = np.array([item.id for item in items], np.int64 if bundle.manifest["id_type"] == "int" else str)
+    vectors = np.array([item.vector for item in items], np.float32).reshape(-1, bundle.width)
+    read = {place: item.read for place, item in enumerate(items) if item.read is not None}
+    places = [place for place, item in enumerate(items) if item.described]
+    if places:
+        rows, compared = reader.described.encode()
+        vectors[places, :compared.shape[1]] = compared
+        read |= zip(places, rows) if bundle.reads_inserted else {}
+    return Upserts(ids, vectors, [item.title for item in items], reader.normalized, reader.guessed, read)
 
 
-def read_deletions(path: str, id_type: str) -> np.ndarray:
-    """Distinct ids of a text file, one a line, int64 or str; blank lines and repetitions do not matter."""
-    ids = {}
-    with _opened(path) as file:
-        for number, line in enumerate(file, 1):
-            where = f"{path}, line {number}"
-            try:
-                line = without_mark(line, path) if number == 1 else line
-                text = line.rstrip(b"\r\n").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(f"{where} is not UTF-8 ({error}): give one item id a line") from error
-            if text.strip():
-                ids[parse_item(text.strip(), id_type, where)] = None
-    return np.array(list(ids), np.int64 if id_type == "int" else str)
+@dataclasses.dataclass(frozen=True)
+class _Item:
+    """One item: `vector` [D] as the index holds it, NaN but for the dial's number where it is `described`; what
+    histories `read` of it [W], or None."""
+    id: int | str
+    vector: np.ndarray
+    title: Optional[str]
+    described: bool
+    read: Optional[np.ndarray]
 
 
 class _Reader:
-    """Checks items of one file. Args: bundle, that they are for."""
+    """Checks items of one file. Args: bundle, that they are for; path, of the file."""
 
-    def __init__(self, bundle):
+    def __init__(self, bundle, path):
         self._bundle, self.normalized, self.guessed = bundle, 0, 0
+        self.described = DescribedItems(bundle, path)
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
         self._intents = IntentCoordinates(bundle)
         self._cosine = bundle.manifest["similarity"] == "cosine"
 
     def item(self, value, where):
-        """(id, vector [d], title or None) of a dict."""
+        """The `_Item` of a dict."""
         if not isinstance(value, dict) or value.get("id") is None:
             raise DataError(f"{where} has no id: give an object with `id` and `vector` or `like`")
         unknown = sorted(set(value) - set(_FIELDS))
@@ -116,18 +120,27 @@ class _Reader:
         title = value.get("title")
         if title is not None and not isinstance(title, str):
             raise DataError(f"{where}: title {title!r} must be a string")
-        vector, like = value.get("vector"), value.get("like")
-        if vector is not None and like is not None:
-            raise DataError(f"{where} has both a vector and `like`: give one of them")
+        vector, like, described = value.get("vector"), value.get("like"), is_described(value)
+        ways = dict(vector=vector is not None, like=like is not None, features=described)
+        ways = [name for name, given in ways.items() if given]
+        if len(ways) > 1:
+            raise DataError(f"{where} has both `{ways[0]}` and `{ways[1]}`" + (" or `content`" if described else "")
+                            + ": give one of them")
         place = int(self._bundle.all_positions(self._bundle.id_array([item]))[0])
+        intents, last, read = None, None, None
         if vector is not None:
             vector, intents, last = self._given(vector, where)
+        elif like is not None:
+            vector, intents, read = self._mean(like, where)
+        elif described:
+            self.described.add(value, where, place >= 0)
+            vector, intents = (np.full(self._bundle.manifest[name], np.nan)
+                               for name in ("dimension", "intent_coordinates"))
         else:
-            vector, intents = (self._own(item, place, where), None) if like is None else self._mean(like, where)
-            last = None
+            vector = self._own(item, place, where)
         if intents is None:
             intents = self._intents.of_items([place])[0] if place >= 0 else self._intents.of_nearest(vector)
-        return item, self._whole(vector, intents, last, value, place, where), title
+        return _Item(item, self._whole(vector, intents, last, value, place, where), title, described, read)
 
     def _whole(self, vector, intents, last, value, place, where):
         """The vector [d] with its coordinates of intents, and that of popularity which the file gives, or its count, or
@@ -195,7 +208,8 @@ class _Reader:
         return self._unit(vector, norm, where, "vector has"), intents, last
 
     def _mean(self, like, where):
-        """The mean vector of known items, and the coordinates of intents of most of them."""
+        """The mean vector of known items, the coordinates of intents of most of them, and the mean of what histories
+        read of those that count there; None where none does."""
         if not isinstance(like, list) or not like:
             raise DataError(f"{where}: like must be a list of at least one item id")
         ids = self._ids(like, where)
@@ -206,12 +220,18 @@ class _Reader:
         vector = self._bundle.item_vectors(positions)[:, :self._dimension].astype(np.float64).mean(axis=0)
         if self._cosine:
             vector = self._unit(vector, np.linalg.norm(vector), where, "like's items have")
-        return vector, self._intents.commonest(positions)
+        numbers = self._bundle.history_rows.numbers(positions)
+        numbers, read = numbers[numbers >= 0], None
+        if len(numbers) and self._bundle.reads_inserted:
+            rows = self._bundle.history_rows.of(numbers, self._bundle.tower)
+            read = rows.astype(np.float64).mean(axis=0).astype(np.float32)
+        return vector, self._intents.commonest(positions), read
 
     def _own(self, item, place, where):
         """The vector that a known item has."""
         if place < 0:
-            raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like`: give one of them")
+            raise DataError(f"{where}: item {item!r} is new and has neither a vector nor `like` nor `features`: give "
+                            "one of them")
         return self._bundle.item_vectors(np.array([place]))[0, :self._dimension].astype(np.float64)
 
     @staticmethod
@@ -220,31 +240,3 @@ class _Reader:
             raise DataError(f"{where}: {what} a norm of {norm:.1e}, too small to have a direction, by which this model "
                             "compares: give another vector")
         return vector / norm
-
-
-def _opened(path):
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror})") from error
-
-
-def _json_lines(path) -> Iterator:
-    """(place, value) of each line that is not blank."""
-    with _opened(path) as file:
-        yield from json_lines(file, path)
-
-
-def _parquet_rows(path) -> Iterator:
-    """(place, value) of each row."""
-    try:
-        table = pl.read_parquet(path, use_pyarrow=False, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path} is not readable Parquet ({error})") from error
-    if "id" not in table.columns:
-        raise DataError(f"{path} has no column `id`; its columns are {', '.join(table.columns)}")
-    table = table.select(name for name in _FIELDS if name in table.columns)
-    table = table.with_columns(pl.col(name).arr.to_list() for name, kind in table.schema.items()
-                               if isinstance(kind, pl.Array))
-    for number, value in enumerate(table.iter_rows(named=True), 1):
-        yield f"{path}, row {number}", value

@@ -32,26 +32,23 @@ item is left. Weights sum to 1 over all H intents. Those of a history without a 
 Every input has the users first, since servers that join requests into one batch, as TensorFlow Serving does, refuse
 scalars. So k and K are one number per user. Outputs are as wide as the largest of them; what a row does not use of it
 is padding: ids "" or −1, scores −inf, intents −1, and vectors and weights 0. Who has looked ids up himself calls the
-function `recent` of a loaded tower, which is no signature: see `encode_recent`.
+functions `recent` and `recent_inserted` of a loaded tower, which are no signatures: see `encode_recent`.
 """
 import numpy as np
 import tensorflow as tf
 
-from clrec_tf.data import histories
 from clrec_tf.publishing.candidates import scales_between
-from clrec_tf.publishing.graph_checks import checked_between
 from clrec_tf.publishing.graph_checks import checked_counts
 from clrec_tf.publishing.graph_checks import largest
 from clrec_tf.publishing.graph_checks import one_each
-from clrec_tf.publishing.graph_checks import same_shape
-from clrec_tf.publishing.query_inputs import QueryInputs
+from clrec_tf.publishing.query_tower import QueryTower
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.retrieval.signatures import PADDING
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
 
 
-class UserTower(tf.Module):
+class UserTower(QueryTower):
     """The query tower f and exact search over the catalogue.
 
     Args:
@@ -60,18 +57,9 @@ class UserTower(tf.Module):
     """
 
     def __init__(self, parts: TowerParts, ids_file: str):
-        super().__init__(name="user_tower")
-        model, candidates = parts.model, parts.candidates
-        # A method, not the model: what is tracked is saved, and the item tables must stay behind.
-        self._user_intents = model.user_intents
-        self.encoder_variables = model.query_variables
-        self.uses_time, self.uses_dwell, self.num_intents = model.uses_time, model.uses_dwell, model.num_intents
-        self.max_history, self.id_type = parts.max_history, parts.id_type
-        self.uses_events, self._knows_strangers = bool(parts.query.events), model.knows_strangers
-        self._popularity_range, self.query = parts.popularity_range, QueryInputs(parts.query)
+        super().__init__(parts, ids_file)
+        candidates = parts.candidates
         self.id_dtype = tf.int64 if self.id_type == "int" else tf.string
-        self.checkpoint_hash = tf.Variable(parts.checkpoint_hash, trainable=False, name="checkpoint_hash")
-        self.items = tf.Variable(candidates.items, trainable=False, name="items")
         # ⟨f, g⟩ times the scale is what φ compares: 1/|g| for the cosine, which saves a second matrix. There is one
         # only where histories read something else than candidates.
         self.scored_items, scales = self.items, scales_between(candidates.items, candidates.compared)
@@ -82,74 +70,6 @@ class UserTower(tf.Module):
         self.coordinate = tf.Variable(candidates.coordinate, trainable=False, name="popularity_coordinate")
         self.original_ids = tf.Variable(tf.constant(candidates.original_ids, self.id_dtype), trainable=False,
                                         name="original_ids")
-        self.table = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(
-                ids_file, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER,
-                vocab_size=len(candidates.items)), default_value=-1)
-
-    def positions(self, ids):
-        """Original ids of any shape -> int64 row of each in the item matrix; −1 where unknown."""
-        return self.table.lookup(tf.strings.as_string(ids) if self.id_type == "int" else ids)
-
-    def encode_users(self, history, popularity, timestamps=None, request_time=None, dwell=None, events=None, **beside):
-        """All intents of users, the heaviest first.
-
-        Args:
-          history: [B,L] ids.
-          popularity: [B] float32, α.
-          timestamps, request_time, dwell: [B,L], [B] and [B,L] seconds, where the model uses them.
-          events: string [B,L], where the model uses behaviours.
-          **beside: features of users and requests by name.
-
-        Returns:
-          (vectors [B,H,d+1], weights [B,H], numbers [B,H] int32).
-        """
-        positions = self.positions(history)
-        known = positions >= 0
-        # The width is T whatever L is, so a result cannot depend on how far a batch was padded.
-        recent = lambda values, padding: histories.last_known_values(values, known, self.max_history, padding)
-        times = {}
-        if self.uses_time:
-            times = dict(request_time=one_each(request_time, history, "request_time"),
-                         timestamps=recent(same_shape(history, timestamps, "timestamps"), 0))
-        if self.uses_dwell:
-            times["dwell"] = recent(same_shape(history, dwell, "dwell"), histories.UNKNOWN_DWELL)
-        if self.uses_events:
-            times["events"] = recent(self.query.events(same_shape(history, events, "events")), 0)
-        if self.query.specs():
-            times["query"] = self.query.rows(history, beside)
-        popularity = checked_between(popularity, history, "popularity", *self._popularity_range)
-        return self.encode_recent(recent(positions, -1), popularity, **times)
-
-    def encode_recent(self, positions, popularity, timestamps=None, request_time=None, dwell=None, events=None,
-                      query=None):
-        """All intents of users whose latest known clicks are already rows of the item matrix, which saves most ops.
-
-        Args:
-          positions: int64 [B,T], −1 for padding, which stands at the end.
-          popularity: [B] float32, α, not checked.
-          timestamps, request_time, dwell: [B,T], [B] and [B,T] seconds, where the model uses them.
-          events: int64 [B,T] and query: [B,W], numbers as `QueryValues` has them, likewise.
-
-        Returns:
-          As `encode_users`.
-        """
-        mask = positions >= 0
-        items = tf.gather(self.items, tf.maximum(positions, 0)) * tf.cast(mask, tf.float32)[:, :, None]
-        gaps = None
-        if self.uses_time:
-            gaps = histories.time_gaps(request_time[:, None], timestamps, mask, tf)
-        if self.uses_dwell:
-            dwell = histories.dwell_times(dwell, mask, tf)
-        vectors, weights, numbers = self._user_intents(items, mask, gaps, dwell, events, query)
-        known = tf.reduce_any(mask, axis=1, keepdims=True)
-        if self._knows_strangers:
-            known |= tf.reduce_any(query > 0, axis=1, keepdims=True)
-        last = tf.ones_like(weights) * popularity[:, None]
-        vectors = tf.concat([vectors, last[:, :, None]], axis=2)
-        return (tf.where(known[:, :, None], vectors, tf.zeros_like(vectors)),
-                tf.where(known, weights, tf.fill(tf.shape(weights), 1 / self.num_intents)),
-                tf.where(known, numbers, tf.range(self.num_intents)[None]))
 
     def _heaviest(self, intents, history, **times):
         """`encode_users`, of each user the first `intents` [B] and padding; all H where `intents` is None."""
@@ -224,7 +144,8 @@ class UserTower(tf.Module):
         return {"vectors": vectors * tf.cast(known, tf.float32)[:, None], "known": known}
 
     def save(self, folder: str) -> None:
-        """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the function `recent`."""
+        """Writes the SavedModel into `folder`: its three signatures, and `encode_recent` as the functions `recent`, and
+        `recent_inserted`, which takes `inserted` first."""
         of_users = lambda name, dtype: {name: tf.TensorSpec([None], dtype, name)}
         of_clicks = lambda name, dtype: {name: tf.TensorSpec([None, None], dtype, name)}
         user = of_clicks("history", self.id_dtype) | of_users("popularity", tf.float32)
@@ -250,4 +171,7 @@ class UserTower(tf.Module):
         recent |= dict(events=clicks) if self.uses_events else {}
         recent |= dict(query=tf.TensorSpec([None, self.query.width], tf.int64)) if self.query.width else {}
         self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
+        inserted = tf.TensorSpec([None, self.items.shape[1]], tf.float32)
+        self.recent_inserted = tf.function(lambda rows, *values: self.encode_recent(
+            **dict(zip(recent, values)), inserted=rows), [inserted, *recent.values()])
         tf.saved_model.save(self, folder, signatures)

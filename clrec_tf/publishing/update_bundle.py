@@ -9,15 +9,16 @@ import numpy as np
 from clrec_tf.publishing import bundle_change
 from clrec_tf.publishing.bundle_change import Change
 from clrec_tf.publishing import deletions
-from clrec_tf.publishing.item_updates import read_deletions
 from clrec_tf.publishing.item_updates import read_upserts
 from clrec_tf.publishing.item_updates import Upserts
 from clrec_tf.publishing import one_publisher
+from clrec_tf.publishing.update_files import read_deletions
 from clrec_tf.publishing.update_recall import measure_update
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.bundle_files import BASE_FOLDER
 from clrec_tf.retrieval.bundle_files import DELETED_IDS_FILE
+from clrec_tf.retrieval.bundle_files import HISTORY_FILE
 from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import INDEX_FILE
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
@@ -98,13 +99,15 @@ def _read_upserts(path, bundle) -> Upserts:
 
 def _write(folder, bundle: Bundle, change: Change):
     """Everything but the manifest and the deleted ids; what stays as it was is linked."""
-    written = {DELETED_IDS_FILE}  # not linked, since it would be written to in both versions
+    written = {DELETED_IDS_FILE, HISTORY_FILE}  # not linked, since it would be written to in both versions
     if len(change.ids) > len(bundle.item_ids):
         np.save(os.path.join(folder, IDS_FILE), change.ids, allow_pickle=False)
         written.add(IDS_FILE)
     if change.titles is not None:
         save_json(os.path.join(folder, TITLES_FILE), change.titles.tolist())
         written.add(TITLES_FILE)
+    if len(change.history_rows):
+        change.history_rows.save(folder)
     index_folder = os.path.join(folder, INDEX_FOLDER)
     os.makedirs(os.path.join(index_folder, BASE_FOLDER))
     change.index.save_changes(index_folder)
@@ -148,6 +151,11 @@ def _report(folder, bundle: Bundle, change: Change, newest: int):
     counts = change.counts
     logging.info("published %s: %d items inserted, %d updated, %d restored, %d deleted; %d are live", folder,
                  counts.inserted, counts.updated, counts.restored, counts.deleted, counts.live)
+    numbers = change.history_rows.numbers(np.arange(len(bundle.item_ids), len(change.ids)))
+    if (numbers < 0).any():
+        reason = ("they were inserted by a bare vector; give `features` or `like`" if bundle.reads_inserted else
+                  "the bundle was exported before they could; export again")
+        logging.warning("%d of the inserted items do not count in histories: %s", np.count_nonzero(numbers < 0), reason)
     if bundle.manifest["version"] < newest:
         logging.warning("%s was made from version %d, and takes the place of version %d", folder,
                         bundle.manifest["version"], newest)

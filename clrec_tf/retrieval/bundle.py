@@ -7,6 +7,8 @@ A version folder holds::
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any
     query_values.json                      values of features of users and requests, if the tower reads any
+    item_encoder/                          items from features (see `publishing.item_encoder`), where the model can
+    history_rows.npz                       of updates: what histories read of items (see `history_rows`)
     manifest.json                          facts, and size and sha256 of every file above; written last
 
 A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
@@ -17,9 +19,7 @@ import dataclasses
 import functools
 import json
 import os
-from typing import Any
-from typing import Optional
-from typing import Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +30,10 @@ from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
 from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.bundle_files import TITLES_FILE
+from clrec_tf.retrieval.bundle_parts import check_together
 from clrec_tf.retrieval.export_folder import complete_versions
+from clrec_tf.retrieval.history_rows import HistoryRows
+from clrec_tf.retrieval.history_rows import load_history_rows
 from clrec_tf.retrieval.index import Index
 from clrec_tf.retrieval.manifest import check_files
 from clrec_tf.retrieval.manifest import read_manifest
@@ -53,6 +56,7 @@ class Bundle:
       item_ids: [V] original ids by position, int64 or str; the most popular first, inserted items at the end.
       titles: [V] str by position, or None.
       query: what the tower reads beside clicked items and times.
+      history_rows: what histories read of inserted and updated items.
     """
     path: str
     manifest: dict
@@ -60,6 +64,7 @@ class Bundle:
     index: Index
     item_ids: np.ndarray
     titles: Optional[np.ndarray]
+    history_rows: HistoryRows
     query: QueryValues = QueryValues()
 
     @functools.cached_property
@@ -101,7 +106,7 @@ class Bundle:
         """The same of histories looked up before: the latest known clicks alone, for which the tower does far less.
 
         Args:
-          positions: int64 [B,T], see `history_positions`; −1 for padding, at the end.
+          positions: int64 [B,T], see `both_positions`; −1 for padding, at the end.
           timestamps, request_time, dwell, count: as of `user_intents`, [B,T] and [B].
           popularity: α, one for all or [B].
           events, query: int64 [B,T] and [B,W], numbers as `query` has them; needed if the model reads them.
@@ -119,13 +124,23 @@ class Bundle:
             inputs.append(tf.constant(events, tf.int64))
         if self.query.features:
             inputs.append(tf.constant(query, tf.int64))
-        outputs = self._recent(*inputs)
+        outputs = self._recent_inserted(*inputs) if self.history_rows.beyond(positions) else self._recent(*inputs)
         count = count or self.manifest["served_intents"]
         return Intents(*(part.numpy()[:, :count] for part in outputs))
 
     @functools.cached_property
     def _recent(self):
         return self.tower.recent.concrete_functions[0]
+
+    @functools.cached_property
+    def _recent_inserted(self):
+        function = self.tower.recent_inserted.concrete_functions[0]
+        return functools.partial(function, tf.constant(self.history_rows.vectors))
+
+    @property
+    def reads_inserted(self) -> bool:
+        """Whether histories can read rows beside the tower's own; bundles exported before that was possible cannot."""
+        return hasattr(self.tower, "recent_inserted")
 
     def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
         """float32 [V,d+1] by position, as scores compare them, not to be written to; or [N,d+1] of some positions [N].
@@ -176,18 +191,18 @@ class Bundle:
         return self.both_positions(ids)[0]
 
     def history_positions(self, ids: np.ndarray) -> np.ndarray:
-        """Original ids [N] -> int64 [N] positions of items that count in histories: those of the tower; −1 for others.
-
-        Deleted items count, since what a user clicked says who the user is. Inserted ones do not: the tower has no
-        vector of theirs that it could read in a history.
-        """
+        """Of `both_positions` the second."""
         return self.both_positions(ids)[1]
 
     def both_positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`positions` and `history_positions` of ids [N], which are looked up once."""
+        """`positions` of ids [N], and the number of what histories read of each, see `HistoryRows`: −1 for nothing.
+
+        Deleted items count in histories, since what a user clicked says who the user is. Inserted ones do unless they
+        were inserted by a bare vector, of which the query tower can read nothing.
+        """
         places = self.all_positions(ids)
         live = (places >= 0) & self.live[places]
-        return np.where(live, places, -1), np.where(places < self.manifest["tower_items"], places, -1)
+        return np.where(live, places, -1), self.history_rows.numbers(places)
 
     def all_positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions, deleted or not; −1 where unknown."""
@@ -226,16 +241,10 @@ def load_bundle(path: str) -> Bundle:
     except (OSError, ValueError, KeyError, AttributeError, RecursionError, tf.errors.OpError) as error:
         raise DataError(f"{folder} cannot be loaded ({error}): export again") from error
     index, index_hash = load_index(os.path.join(folder, INDEX_FOLDER))
-    hashes = dict(manifest=manifest["checkpoint_hash"], tower=tower_hash, index=index_hash)
-    if len(set(hashes.values())) > 1:
-        raise DataError(f"{folder} mixes parts of different checkpoints ("
-                        + ", ".join(f"{part} {value[:12]}" for part, value in hashes.items()) + "): export again")
-    sizes = dict(manifest=manifest["items"], ids=len(item_ids), index=index.size)
-    towers = dict(tower=tower.items.shape[0], manifest_tower=manifest["tower_items"])
-    if len(set(sizes.values())) > 1 or len(set(towers.values())) > 1 or towers["tower"] > index.size or (
-            titles is not None and len(titles) != len(item_ids)):
-        sizes |= towers
-        raise DataError(f"{folder} mixes parts of different catalogues (items: {sizes}): export again")
-    bundle = Bundle(folder, manifest, tower, index, item_ids, titles, QueryValues.load(folder))
-    bundle.dial  # pylint: disable=pointless-statement  (it refuses a damaged one)
+    check_together(folder, dict(manifest=manifest["checkpoint_hash"], tower=tower_hash, index=index_hash),
+                   dict(manifest=manifest["items"], ids=len(item_ids), index=index.size),
+                   dict(tower=tower.items.shape[0], manifest_tower=manifest["tower_items"]), titles)
+    history_rows = load_history_rows(folder, manifest, index.size, tower.items.shape[1])
+    bundle = Bundle(folder, manifest, tower, index, item_ids, titles, history_rows, QueryValues.load(folder))
+    bundle.dial  # pylint: disable=pointless-statement  (refuses a damaged one)
     return bundle

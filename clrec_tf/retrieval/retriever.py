@@ -53,7 +53,8 @@ class Retrieved:
 class _Plan:
     """One user's search.
 
-    history int64 [L]: positions of clicks, −1 where the tower does not know them; banned, allowed: sorted positions.
+    history int64 [L]: numbers of clicks (see `HistoryRows`), −1 where the tower reads nothing; banned, allowed: sorted
+    positions.
     """
     options: SearchOptions
     history: np.ndarray

@@ -53,6 +53,8 @@ class Engine:
         for size in _WARM_BATCHES:
             self._run([Job(RETRIEVE, UserRequest(None, known), options)] * size)
         self._run([Job(ITEMS, item=known[0]), Job(RETRIEVE, UserRequest(None, []), SearchOptions(allow=known[:1]))])
+        inserted = self.bundle.item_ids[self.bundle.history_rows.positions[:1]].tolist()
+        self._run([Job(RETRIEVE, UserRequest(None, known + inserted), options)])
 
     def __call__(self, jobs: Sequence[Job]) -> list:
         """An answer per job: a dict for JSON, or a `UserError`."""

@@ -78,7 +78,7 @@ class ItemFinder:
 def known_items(bundle: Bundle, ids: list[str]) -> dict:
     """Of ids as typed: `items`, each with `id`, `title` or None, and `known`, whether it counts in a history.
 
-    An inserted item does not, but can be retrieved: it is `fresh`.
+    One that was inserted by a bare vector does not, but can be retrieved: it is `fresh`.
     """
     places = _places(bundle, ids)
     entries = [dict(id=item, title=None, known=False) for item in ids]
@@ -122,13 +122,18 @@ def _number(text: str) -> Optional[int]:
 
 
 def _of_use(bundle, place) -> bool:
-    """Whether an item counts in histories or can be retrieved: one that was inserted and deleted does neither."""
-    return place < bundle.manifest["tower_items"] or bool(bundle.live[place])
+    """Whether an item can be retrieved or counts in histories."""
+    return place < bundle.manifest["tower_items"] or bool(bundle.live[place]) or _counts(bundle, [place])[0]
+
+
+def _counts(bundle, places) -> list[bool]:
+    """Whether each item counts in histories."""
+    return (bundle.history_rows.numbers(np.array(places, np.int64)) >= 0).tolist()
 
 
 def _entries(bundle, places) -> list[dict]:
     """Ids as text: a number of more than 53 bits would not survive JavaScript."""
-    known = [bool(place < bundle.manifest["tower_items"]) for place in places]
+    known = _counts(bundle, places)
     return [dict(id=str(bundle.item_ids[place].item()),
                  title=None if bundle.titles is None else bundle.titles[place] or None, known=counts)
             | ({} if counts or not bundle.live[place] else {"fresh": True}) for place, counts in zip(places, known)]
