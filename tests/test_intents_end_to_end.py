@@ -77,6 +77,7 @@ def test_a_workdir_is_needed(proof):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_intents_in_small(tmp_path):
     rows, checks = intents_end_to_end.run(small(tmp_path))
     assert len(checks) == 4
@@ -96,6 +97,7 @@ def test_intents_in_small(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_weekend_in_small(tmp_path, monkeypatch):
     config = small(tmp_path)
     rows, _ = weekend.run(config)
