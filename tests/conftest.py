@@ -40,6 +40,15 @@ def quick_children(monkeypatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: context)
 
 
+@pytest.fixture(scope="module")
+def unfrozen_afterwards() -> None:
+    """What the server's `Versions.start` hides from the collector is shown to it again: the process goes on to others."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def without_locks(monkeypatch) -> None:
     """Locks are taken as on a file system that has none."""
