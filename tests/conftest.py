@@ -42,7 +42,7 @@ def quick_children(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def unfrozen_afterwards() -> None:
-    """What the server's `Versions.start` hides from the collector is shown to it again: the process goes on to others."""
+    """What the server's `Versions.start` hid from the collector is shown to it again: the process has more to do."""
     yield
     gc.unfreeze()
     gc.collect()
