@@ -34,8 +34,7 @@ test-cluster: environment  ## the tests that start clusters of processes, one af
 	$(PYTEST) -m cluster
 
 test-all: environment system  ## all tests, the slow ones and those of clusters too
-	$(PYTEST) $(PARALLEL) -m "not cluster"
-	$(PYTEST) -m cluster
+	$(PYTEST) $(PARALLEL)
 
 test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
 	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks

@@ -1,4 +1,5 @@
 """What several test modules share."""
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -7,6 +8,17 @@ import pytest
 
 import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before TensorFlow: it chooses Keras 2)
 from clrec_tf.system import locks
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Modules with long tests come first: of several processes none is left with one when the others have ended."""
+    long = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "cluster")))}
+    items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    """The collector need not go through all that was imported, half a second each time."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +38,15 @@ def quick_children(monkeypatch) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.preloaded"])
     monkeypatch.setattr(multiprocessing, "get_context", lambda kind: context)
+
+
+@pytest.fixture(scope="module")
+def unfrozen_afterwards() -> None:
+    """What the server's `Versions.start` hid from the collector is shown to it again: the process has more to do."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.cluster.local_roles import LocalRoles
 from clrec_tf.training.cluster.roles import Task
 from clrec_tf.training.cluster.roles import wait_for_servers
+from tests import forked
 from tests import small_run
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -136,7 +137,7 @@ class LocalCluster(LocalRoles):
     """
 
     def __init__(self, folder: pathlib.Path, settings: dict, workers: int = 2, servers: int = 2):
-        super().__init__(workers, servers)
+        super().__init__(workers, servers, start=forked.Popen)
         self._folder, self._workers, self._servers = folder, workers, servers
         self._settings = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, "parallel_ops": 4, "threads": 1,
                           "shard_rows": 30, "seed": 0, **settings}

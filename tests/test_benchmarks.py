@@ -16,6 +16,7 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import bare_ops
 from clrec_tf.lab.benchmarks import counts
+from clrec_tf.lab.benchmarks import queue_steps
 from clrec_tf.lab.benchmarks import suites
 from clrec_tf.lab.benchmarks import timing
 from clrec_tf.lab.benchmarks import training_memory
@@ -169,8 +170,9 @@ def test_drawn_batches(draw):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_children")
-def test_training_suite_in_small(tmp_path, data_dir):
+def test_training_suite_in_small(tmp_path, data_dir, monkeypatch):
+    """In this process, where the code of a step is translated once; `test_losses_suite_in_small` has processes."""
+    monkeypatch.setattr(queue_steps, "in_child", lambda function, config, *arguments: function(config, *arguments))
     settings = with_suites("training", data_dir=data_dir)
     path = tmp_path / "figures.json"
     benchmark.main(dataclasses.replace(settings, benchmark=dataclasses.replace(settings.benchmark, json=str(path))))

@@ -13,20 +13,21 @@ from clrec_tf.config import Paths
 from clrec_tf.config import ProofConfig
 from clrec_tf import debias_proof
 from clrec_tf.errors import UserError
+from clrec_tf.lab.proof.exposure_simulator import tabular_simulation
 from clrec_tf.lab.proof import optima
+from clrec_tf.lab.proof import tabular_losses
 from tests import forked
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def proof(*arguments):
-    return forked.run([sys.executable, "-m", "clrec_tf.debias_proof", *arguments], capture_output=True, text=True,
-                      cwd=ROOT, timeout=600)
+def python(*arguments):
+    return forked.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=600)
 
 
 @pytest.mark.slow
 def test_the_proof_holds(tmp_path):
-    result = proof(f"--json={tmp_path}/proof.json")
+    result = python("-m", "clrec_tf.debias_proof", f"--json={tmp_path}/proof.json")
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     found = json.loads((tmp_path / "proof.json").read_text())
     assert found["passed"] is True and found["seed"] == 0 and found["mask_hits"] is False
@@ -51,14 +52,33 @@ def test_the_proof_holds(tmp_path):
         assert abs(trained[loss]["kl_oracle"] - expected) < max(.002, .02 * expected)
 
 
-@pytest.mark.slow
+# The command, which trains two queues of clicks and a loss without any: --mask_hits changes nothing else, as the test
+# after that shows, and `test_the_proof_holds` trains all.
+OF_FEW = """
+import runpy
+from clrec_tf.lab.proof import stochastic, tabular_losses
+KEPT = "full softmax", "click queue", "click queue, hits masked"
+stochastic.cases = lambda *arguments: [case for case in tabular_losses.cases(*arguments) if case.name in KEPT]
+stochastic.queues_compared = lambda seed: ([], [])
+runpy.run_module("clrec_tf.debias_proof", run_name="__main__")
+"""
+
+
 def test_masked_hits_fail_the_proof(tmp_path):
-    result = proof("--parts=stochastic", "--mask_hits", f"--json={tmp_path}/proof.json")
+    result = python("-c", OF_FEW, "--parts=stochastic", "--mask_hits", f"--json={tmp_path}/proof.json")
     assert result.returncode == 1, result.stderr[-2000:]
     found = json.loads((tmp_path / "proof.json").read_text())
     failed = [check["name"] for check in found["checks"] if not check["passed"]]
     assert failed == ["click queue: reaches its own target, KL"] and found["passed"] is False
+    assert len(found["checks"]) == 4  # with that of IPW's weights
     assert "FAILED  click queue: reaches its own target, KL" in result.stdout and "Traceback" not in result.stderr
+
+
+def test_masked_hits_are_of_the_click_queue_alone():
+    masked, whole = (tabular_losses.cases(tabular_simulation(), mask_hits) for mask_hits in (True, False))
+    other = [(one.name, one.loss.__name__) for one, as_is in zip(masked, whole, strict=True)
+             if one.loss.__code__ is not as_is.loss.__code__ or one.name != as_is.name]
+    assert other == [("click queue", "masked_click_queue")]
 
 
 def test_the_seed_makes_other_worlds_and_a_false_statement_fails(monkeypatch, capsys):

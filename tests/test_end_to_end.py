@@ -84,6 +84,7 @@ def test_in_batch_has_no_queue_to_compare(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_children")
 def test_the_whole_way_in_small(tmp_path, monkeypatch):
     monkeypatch.setattr(end_to_end, "FURTHER", {"ipw": end_to_end.FURTHER["ipw"]})
     config = Config(

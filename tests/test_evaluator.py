@@ -2,6 +2,8 @@
 import dataclasses
 import json
 import os
+import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +25,7 @@ from clrec_tf.training.loop import train
 from clrec_tf.training.progress import Progress
 from clrec_tf.training.runtime import LocalRuntime
 from tests import forked
+from tests.service_process import wait_for
 from tests import small_run
 
 METRIC = "ndcg@5/full"
@@ -111,10 +114,17 @@ def test_an_evaluator_refuses_a_chief_that_validates(data_dir, tmp_path, flags, 
     assert beside.wait(60) == code and message in beside.stderr.read()
 
 
+def catches(pid, number) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return bool(int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> number - 1 & 1)
+
+
 @pytest.mark.cluster
 def test_an_evaluator_ends_when_told(tmp_path):
     beside = process(settings(str(tmp_path / "no-data-yet"), tmp_path / "run"), "--validation_by=evaluator")
-    time.sleep(12)  # until it waits for the data
+    wait_for(lambda: catches(beside.pid, signal.SIGTERM), 60)
+    time.sleep(1)  # it waits for the data
     assert beside.poll() is None
     beside.send_signal(signal.SIGTERM)
     assert beside.wait(30) == 75

@@ -76,7 +76,14 @@ def test_a_workdir_is_needed(proof):
         proof.run(Config())
 
 
+@pytest.fixture
+def one_process(monkeypatch):
+    """Models are trained in this process, where the code of a step is translated once; `test_end_to_end` has others."""
+    monkeypatch.setattr(end_to_end, "in_child", lambda function, config: function(config))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
 def test_intents_in_small(tmp_path):
     rows, checks = intents_end_to_end.run(small(tmp_path))
     assert len(checks) == 4
@@ -96,6 +103,7 @@ def test_intents_in_small(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
 def test_weekend_in_small(tmp_path, monkeypatch):
     config = small(tmp_path)
     rows, _ = weekend.run(config)

@@ -33,8 +33,9 @@ from tests.test_versions import engine_of
 from tests.test_versions import publish
 from tests.test_versions import rewritten
 from tests.test_versions import started
-from tests.test_versions import unfrozen
 from tests.test_versions import models  # pylint: disable=unused-import  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("unfrozen_afterwards")
 
 
 def test_a_copy_whose_manifest_comes_first_is_served_when_it_is_complete(models, tmp_path):
@@ -81,8 +82,7 @@ def test_what_fails_for_a_passing_reason_is_tried_again_also_at_a_hangup(models,
             raise MemoryError("no memory")
         return engine_of(bundle)
     versions = Versions(str(tmp_path), 0, make, refused=lambda: refused.append(1))
-    with unfrozen():
-        versions.start()
+    versions.start()
     publish(models[1], tmp_path, 2)
     versions.look()
     assert "MemoryError: no memory" in versions.refusals[2] and refused == [1]

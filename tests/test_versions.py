@@ -27,6 +27,7 @@ from tests import exported
 from tests.service_process import START_S, answer_of, ask, read_all, serving, wait_for
 from tests.test_command_line import command
 
+pytestmark = pytest.mark.usefixtures("unfrozen_afterwards")
 HISTORY = [exported.original_id("int", number) for number in (3, 14, 15)]
 REQUEST = json.dumps({"signature_name": "retrieve", "instances": [{"history": HISTORY, "k": 5}]}).encode()
 PREDICT, STATUS = "/v1/models/clrec:predict", "/v1/models/clrec"
@@ -96,19 +97,9 @@ def engine_of(bundle):
     return Engine(bundle, SearchOptions(k=5), lambda stage, seconds: None)
 
 
-@contextlib.contextmanager
-def unfrozen():
-    """What `start` hides from the collector is shown to it again: a test process goes on to other things."""
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def started(folder, wanted=0, **told):
     versions = Versions(str(folder), wanted, engine_of, **told)
-    with unfrozen():
-        versions.start()
+    versions.start()
     return versions
 
 

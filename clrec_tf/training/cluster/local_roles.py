@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from typing import Callable
 from typing import Optional
 
 from clrec_tf.errors import UserError
@@ -34,14 +35,16 @@ class LocalRoles:
     Args:
       workers, servers: how many.
       own_groups: whether each process has a group of its own, which is killed with it; else all are of this process's.
+      start: what starts a process, called as subprocess.Popen is.
 
     Attributes:
       addresses: role -> host:port of each of its tasks.
     """
 
-    def __init__(self, workers: int, servers: int, own_groups: bool = True):
+    def __init__(self, workers: int, servers: int, own_groups: bool = True,
+                 start: Callable[..., subprocess.Popen] = subprocess.Popen):
         self.addresses = free_addresses(workers, servers)
-        self._own_groups, self._processes = own_groups, {}
+        self._own_groups, self._start, self._processes = own_groups, start, {}
 
     def __enter__(self):
         return self
@@ -66,7 +69,7 @@ class LocalRoles:
         Returns:
           The `subprocess.Popen`.
         """
-        self._processes[role, index] = subprocess.Popen(  # pylint: disable=consider-using-with
+        self._processes[role, index] = self._start(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, start_new_session=self._own_groups,
             env={**os.environ, "TF_CONFIG": self.tf_config(role, index), **(environ or {})})
         return self._processes[role, index]
