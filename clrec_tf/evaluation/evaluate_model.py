@@ -14,6 +14,7 @@ from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation.cold_references import cold_references
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.curve_figure import curve_table
 from clrec_tf.evaluation.curve_figure import save_curve
@@ -84,6 +85,7 @@ def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     encoded = _encode(trained.model, trained, data)
     initial = functools.cache(lambda: _encode(_initial(config, trained), trained, data))
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
+    result |= cold_references(data.users, data.catalogue, trained.schema.features, settings, config.paths.seed)
     result |= _dialled(trained, encoded, data, config)
     if settings.untrained:
         references = _metrics_of(initial(), data, config, detailed=False)
