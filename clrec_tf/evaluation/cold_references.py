@@ -10,7 +10,7 @@ import numpy as np
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.features import Feature
-from clrec_tf.data.features import feature_columns
+from clrec_tf.data.frequencies import counts_by_feature
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation import report
 from clrec_tf.settings.serving import EvaluateConfig
@@ -44,25 +44,8 @@ def cold_references(users: EvaluationSet, catalogue: Catalogue, features: Sequen
 
 
 def constant_scores(catalogue: Catalogue, features: Sequence[Feature]) -> dict[str, np.ndarray]:
-    """Prefix -> scores [V]. Items of equal scores are in random order, which hit rates take the expectation of."""
+    """Prefix -> scores [V], the same for everybody: none, `random`; cold items before others, `random_cold`; and
+    `counts_by_feature` of cold and warm items alike. Items of equal scores are in random order, of which hit rates are
+    the expectation."""
     return {report.RANDOM: np.zeros(len(catalogue.counts)), report.RANDOM_COLD: catalogue.cold.astype(float),
-            report.BY_FEATURE: popularity_by_feature(catalogue, features)}
-
-
-def popularity_by_feature(catalogue: Catalogue, features: Sequence[Feature]) -> np.ndarray:
-    """How popular items of an item's features are: Σ_f mean_{v of f} log((n_v + c̄)/(m_v + 1)), [V].
-
-    n_v are the training clicks of all warm items of value v, m_v is their number, and c̄ the mean clicks of a warm item:
-    clicks for each warm item of that value, with one average item added. An item's own clicks count in n_v alone. An
-    item without a value of a feature is an average one there.
-    """
-    warm, counts = ~catalogue.cold, catalogue.counts
-    average, score = counts[warm].mean(), np.zeros(len(counts))
-    for columns in feature_columns(features).values():
-        values = catalogue.item_rows[:, columns]
-        clicks = np.bincount(values[warm].ravel(), np.repeat(counts[warm], values.shape[1]), values.max() + 1)
-        items = np.bincount(values[warm].ravel(), minlength=values.max() + 1)
-        rate, present = np.log((clicks + average) / (items + 1)), values > 0
-        of_values = np.where(present, rate[values], 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
-        score += np.where(present.any(axis=1), of_values, np.log(average))
-    return score
+            report.BY_FEATURE: counts_by_feature(catalogue.counts, catalogue.item_rows, features)}

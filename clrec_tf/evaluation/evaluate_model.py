@@ -146,7 +146,8 @@ def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
     vectors = encoded.encoder.searched(data.users, config.evaluate.eval_intents)
     result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
                                      config.evaluate, config.paths.seed, curve.popularities(config.dial),
-                                     intervals=False, temperature=encoded.model.temperature))
+                                     intervals=False, temperature=encoded.model.temperature,
+                                     cold=data.catalogue.cold))
     choice = choose_popularity(config, trained, encoded.encoder, encoded.items, data.catalogue, clicks,
                                config.evaluate.eval_intents)
     return result | {"popularity": choice.popularity if choice else 0.0, "popularity_of": clicks.source}

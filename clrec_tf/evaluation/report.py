@@ -96,13 +96,13 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None, cold)
     result |= _facts(ranked, evaluation_set, negatives)
     if detailed and popular_lists is not None:
-        result |= _list_metrics(ranked.lists, popular_lists, counts)
+        result |= _list_metrics(ranked.lists, popular_lists, counts, cold)
     elif detailed:
         popular = protocols.rank_targets(
             protocols.most_popular_scorer(counts), evaluation_set, len(counts), **arguments)
         reference = (_user_means(popular, evaluation_set, cutoffs, None, cold)
-                     | _list_metrics(popular.lists, popular.lists, counts))
-        result |= _list_metrics(ranked.lists, popular.lists, counts)
+                     | _list_metrics(popular.lists, popular.lists, counts, cold))
+        result |= _list_metrics(ranked.lists, popular.lists, counts, cold)
         result |= {MOST_POPULAR + name: value for name, value in reference.items()}
         result |= _named_histogram("truth/degree_histogram", counts, counts)
     return result
@@ -197,7 +197,7 @@ def _facts(ranked, evaluation_set, negatives):
     return result
 
 
-def _list_metrics(lists, popular_lists, counts):
+def _list_metrics(lists, popular_lists, counts, cold):
     recommended = metrics.recommendation_counts(lists, len(counts))
     popular = metrics.recommendation_counts(popular_lists, len(counts))
     suffix = f"@{lists.shape[1]}/full"
@@ -206,6 +206,8 @@ def _list_metrics(lists, popular_lists, counts):
         values |= dict(gini=metrics.gini(recommended),
                        popularity_index=metrics.popularity_index(recommended, popular, counts),
                        arp=metrics.arp(lists, counts), aplt=metrics.aplt(lists, counts))
+        if cold is not None and cold.any():
+            values["cold_share"] = float(recommended[cold].sum() / recommended.sum())
     return {name + suffix: value for name, value in values.items()} | _named_histogram(
         f"degree_histogram{suffix}", recommended, counts)
 

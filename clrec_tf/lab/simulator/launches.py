@@ -1,9 +1,9 @@
 """A simulation in which features make quality and some items are launched late: what is known of items without clicks.
 
 User u likes item y by s(u,y) = t_uᵀ(Σ_f w_f(y) + n_y) + Σ_f b_f(y) + ε_y: taste and quality are those of the item's
-values of each feature f, and a part of each is its own. Items are shown by popularities e_y that know nothing of s, so a
-click of u is on y with probability p(y|u) ∝ e_y·exp s(u,y) among the items that are there. Launched items are there from
-the first second of the test part on, and are like the others in everything else.
+values of each feature f, and a part of each is its own. Items are shown by popularities e_y that know nothing of s, so
+a click of u is on y with probability p(y|u) ∝ e_y·exp s(u,y) among the items that are there. Launched items are there
+from the first second of the test part on, and are like the others in everything else.
 
 Letters: U users, V items, D coordinates of taste, F features, N clicks.
 """
@@ -54,13 +54,17 @@ class Launches:
         return (self.user_taste[users] @ (self.feature_taste + self.own_taste).T
                 + self.feature_quality + self.own_quality)
 
-    def of_features(self, users: np.ndarray) -> np.ndarray:
-        """The part of s(u,y) that features make, [n,V]: all that can be known of an item without clicks."""
-        return self.user_taste[users] @ self.feature_taste.T + self.feature_quality
-
     def next_click(self, users: np.ndarray) -> np.ndarray:
         """log p(y|u) but for a constant of each user, [n,V], when all items are there."""
         return self.relevance(users) + self.log_exposure
+
+    def described(self, users: np.ndarray) -> np.ndarray:
+        """The same, [n,V], where of launched items nothing but features is known: log E[e·exp s | features]."""
+        taste = self.user_taste[users]
+        variance = ((TASTE_STD**2 * OWN_TASTE / TASTE_DIM) * (taste**2).sum(axis=1, keepdims=True)
+                    + QUALITY_STD**2 * OWN_QUALITY + EXPOSURE_STD**2)  # log E exp N(0, v) = v/2
+        expected = taste @ self.feature_taste.T + self.feature_quality + variance / 2
+        return np.where(self.launched, expected, self.next_click(users))
 
 
 def generate(users: int, items: int, seed: int) -> Launches:
