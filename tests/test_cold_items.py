@@ -142,6 +142,11 @@ def test_references_of_cold_items(trained):
     assert found["random_cold/hr@6/full/cold"] == 1 and found["random_cold/hr@6/full/warm"] == 0
     assert 0 < found["by_feature/hr@6/full/cold"] < 0.4
     assert found["hr@6/full/cold"] > 2 * found["by_feature/hr@6/full/cold"]
+    # Among the 6 cold items alone of 6 kinds, any 6 are found.
+    assert found["hr@6/cold"] == found["random_cold/hr@6/cold"] == 1
+    one = figures(trained["hidden"], ks=("1",))
+    assert one["hr@1/cold"] > 0.8 > 0.3 > one["by_feature/hr@1/cold"] > 1 / 7 > one["random/hr@1/full/cold"]
+    assert one["random_cold/hr@1/cold"] == pytest.approx(1 / 6, rel=0.05)
     assert not any(name.startswith("random") and not name.endswith(("/cold", "/warm")) for name in found)
 
 

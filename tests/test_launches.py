@@ -103,7 +103,7 @@ def test_verdicts(changed, failed):
 
 @pytest.mark.slow
 def test_the_whole_way_in_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(launches_end_to_end, "SHARES", (0.0, 0.2))
+    monkeypatch.setattr(launches_end_to_end, "FURTHER", ())
     config = Config(
         paths=Paths(workdir=str(tmp_path)), proof=ProofConfig(repetitions=1),
         exposure_world=ExposureWorldConfig(exposure_users=1500, exposure_items=400),

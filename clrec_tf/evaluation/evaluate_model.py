@@ -27,6 +27,7 @@ from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation.popularity import choose_popularity
 from clrec_tf.evaluation.popularity import counted_of
+from clrec_tf.evaluation.protocols import vector_scorer
 from clrec_tf.evaluation.report import check_intents
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import metrics_table
@@ -85,7 +86,8 @@ def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     encoded = _encode(trained.model, trained, data)
     initial = functools.cache(lambda: _encode(_initial(config, trained), trained, data))
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
-    result |= cold_references(data.users, data.catalogue, trained.schema.features, settings, config.paths.seed)
+    scorer = vector_scorer(*encoded.vectors(data.users, settings.eval_intents), trained.model.temperature)
+    result |= cold_references(scorer, data.users, data.catalogue, trained.schema.features, settings, config.paths.seed)
     result |= _dialled(trained, encoded, data, config)
     if settings.untrained:
         references = _metrics_of(initial(), data, config, detailed=False)

@@ -13,10 +13,12 @@ import os
 import numpy as np
 
 from clrec_tf.config import Config
+from clrec_tf.config import EvaluateConfig
 from clrec_tf.config import require
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import save_json
+from clrec_tf.evaluation.cold_references import among_cold
 from clrec_tf.evaluation.metrics import hit_rate
 from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.evaluation import protocols
@@ -32,8 +34,7 @@ from clrec_tf.training.restore import load_trained
 
 USERS, ITEMS = 6_000, 2_000
 CUTOFF = 10
-SHARES = (0.0, 0.1, 0.2, 0.5)  # of --id_dropout
-CHECKED = 0.2
+CHECKED, FURTHER = 0.2, (0.1, 0.5)  # --id_dropout beside 0; the further in the first repetition alone
 DIALLED = (0.25, 0.5, 1.0)
 VALID_DAYS = 3
 COLD, WARM, AMONG_COLD, COLD_SHARE = (f"hr@{CUTOFF}/full/cold", f"hr@{CUTOFF}/full/warm", f"hr@{CUTOFF}/cold",
@@ -49,7 +50,8 @@ def run(config: Config) -> tuple[list[dict], list[Check]]:
     for seed in range(config.paths.seed, config.paths.seed + config.proof.repetitions):
         of_seed = prepared(end_to_end.replaced(config, paths=dict(seed=seed), evaluate=dict(
             candidate_sets=("full",), ks=(str(CUTOFF),), list_length=CUTOFF, eval_checkpoint="latest")))
-        models = {name_of(share): dict(model=dict(id_dropout=share)) for share in SHARES}
+        shares = (0.0, CHECKED, *(FURTHER if seed == config.paths.seed else ()))
+        models = {name_of(share): dict(model=dict(id_dropout=share)) for share in shares}
         for name, found in end_to_end.results(of_seed, models, train_and_measure).items():
             done = {row["model"] for row in rows if row["seed"] == seed}  # what knows the truth is measured with each
             rows += [dict(world="launches", seed=seed, model=ranking, **figures)
@@ -111,11 +113,10 @@ def against_truth(config: Config, evaluated: dict) -> dict[str, dict]:
             dial.at_popularity(plain, alpha), dialled, temperature) for alpha in DIALLED}
     scorers |= dict(model=protocols.vector_scorer(plain[:, :-1], items, temperature),
                     **oracles(world_of(config), users.user_ids, catalogue.original_ids))
-    result = {name: of_scorer(scorer, users, catalogue.cold, config.evaluate.filter_seen)
-              for name, scorer in scorers.items()}
+    result = {name: of_scorer(scorer, users, catalogue.cold, config.evaluate) for name, scorer in scorers.items()}
     result["model"] |= {name: evaluated[name] for name in (COLD, WARM, "users/cold", "users/warm")}
     for prefix in report.COLD_REFERENCES:
-        result[prefix.rstrip("/")] = {name: evaluated[prefix + name] for name in (COLD, WARM)}
+        result[prefix.rstrip("/")] = {name: evaluated[prefix + name] for name in (COLD, WARM, AMONG_COLD)}
     return result
 
 
@@ -140,17 +141,14 @@ def oracles(world: launches.Launches, user_ids: np.ndarray,
             OPTIMUM: of(world.described, popularity)}
 
 
-def of_scorer(scorer: protocols.ScoreChunk, users, cold: np.ndarray, filter_seen: bool) -> dict[str, float]:
+def of_scorer(scorer: protocols.ScoreChunk, users, cold: np.ndarray, settings: EvaluateConfig) -> dict[str, float]:
     """Hit rates of one ranking of users with cold and warm next clicks, with cold ones among cold items alone, and the
     share of cold items in the lists. cold: bool [V]."""
-    ranked = protocols.rank_targets(scorer, users, len(cold), list_length=CUTOFF, filter_seen=filter_seen)
-    among = protocols.rank_targets(lambda start, stop: np.where(cold, scorer(start, stop), -1e9), users, len(cold),
-                                   filter_seen=filter_seen)
-    groups, next_click = report.groups_of(users, cold), users.target_splits[:-1]
-    hits = {name: hit_rate(counts.better[next_click], counts.tied[next_click], CUTOFF)
-            for name, counts in (("full", ranked.counts["full"]), ("cold", among.counts["full"]))}
-    return {COLD: float(hits["full"][groups["cold"]].mean()), WARM: float(hits["full"][groups["warm"]].mean()),
-            AMONG_COLD: float(hits["cold"][groups["cold"]].mean()), COLD_SHARE: float(cold[ranked.lists - 1].mean())}
+    ranked = protocols.rank_targets(scorer, users, len(cold), list_length=CUTOFF, filter_seen=settings.filter_seen)
+    groups, next_click, counts = report.groups_of(users, cold), users.target_splits[:-1], ranked.counts["full"]
+    hits = hit_rate(counts.better[next_click], counts.tied[next_click], CUTOFF)
+    return {COLD: float(hits[groups["cold"]].mean()), WARM: float(hits[groups["warm"]].mean()),
+            COLD_SHARE: float(cold[ranked.lists - 1].mean()), **among_cold(scorer, users, cold, settings)}
 
 
 def checks(rows: list[dict]) -> list[Check]:
