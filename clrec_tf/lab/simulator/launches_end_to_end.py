@@ -158,7 +158,9 @@ def checks(rows: list[dict]) -> list[Check]:
     for seed in sorted({row["seed"] for row in rows}):
         of = lambda model, figure=COLD, seed=seed: by_name[seed, model][figure]
         made += [Check(f"launches, seed {seed}: {name}", value, ">", bound) for name, value, bound in (
-            (f"{COLD}, over that of random cold items", of(hidden) / of("random_cold"), 2.0),
+            (f"{COLD}, over that of random cold items", of(hidden) / of("random_cold"), 1.0),
+            (f"{AMONG_COLD}, over that of random cold items",
+             of(hidden, AMONG_COLD) / of("random_cold", AMONG_COLD), 3.0),
             (f"{COLD}, over that of the popular by feature", of(hidden) / of("by_feature"), 2.0),
             (f"{COLD} at popularity 1, over the same", of(clicked) / of("by_feature"), 2.0),
             (f"{COLD}, over that of the optimum", of(hidden) / of(OPTIMUM), 0.6),
