@@ -7,8 +7,9 @@ closed_forms: the exact optimum of every loss in simulations of known exposure a
 losses and queues that models train with, trained on a table, beside their closed forms. end_to_end: towers trained from
 the logs of larger simulations, with every loss, beside the truth (--flagfile=configs/exposure_world.flags). intents and
 weekend: Multi-CLRec's towers where exposure follows intent, and from weekdays to a weekend
-(--flagfile=configs/intent_world.flags). Another --seed makes other simulations and draws, and must come to the same
-verdicts. Exit code 1: a check failed."""
+(--flagfile=configs/intent_world.flags). launches: items that nobody has clicked, found by their features, beside what
+can be known of them (--flagfile=configs/launches.flags). Another --seed makes other simulations and draws, and must
+come to the same verdicts. Exit code 1: a check failed."""
 import dataclasses
 
 from clrec_tf import command_line

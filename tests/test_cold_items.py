@@ -9,12 +9,14 @@ from clrec_tf.config import Config
 from clrec_tf.config import Paths
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data.catalogue import read_catalogue
+from clrec_tf.data.frequencies import counts_by_feature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.intent_items import IntentItemEncoder
 from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.encoders.items import with_hidden_ids
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
+from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.export import export
 from clrec_tf.models.build import build_model
 from clrec_tf.preparation.prepare_folder import prepare_folder
@@ -131,6 +133,50 @@ def test_cold_items_are_found_by_their_features(trained):
     assert hidden["hr@6/full/warm"] > 0.8 and hidden["hr@6/full"] == pytest.approx(
         (hidden["hr@6/full/cold"] + hidden["hr@6/full/warm"]) / 2)
     assert "most_popular/hr@6/full/cold" in hidden and hidden["most_popular/hr@6/full/cold"] < 0.3
+
+
+def test_references_of_cold_items(trained):
+    """36 items of 6 kinds, one of each cold; all 6 kinds are clicked alike, so features tell nothing."""
+    found = figures(trained["hidden"])
+    users = found["users"]
+    assert found["users/cold"] == found["users/warm"] == users / 2 == 200
+    # A user's history has at most 7 of the 30 warm items, which are filtered: 29 to 36 candidates of 6 places.
+    assert 6 / 36 < found["random/hr@6/full/cold"] < 6 / 29
+    assert found["random_cold/hr@6/full/cold"] == 1 and found["random_cold/hr@6/full/warm"] == 0
+    assert 0 < found["by_feature/hr@6/full/cold"] < 0.4
+    assert found["hr@6/full/cold"] > 2 * found["by_feature/hr@6/full/cold"]
+    # Among the 6 cold items alone of 6 kinds, any 6 are found.
+    assert found["hr@6/cold"] == found["random_cold/hr@6/cold"] == 1
+    one = figures(trained["hidden"], ks=("1",))
+    assert one["hr@1/cold"] > 0.8 > 0.3 > one["by_feature/hr@1/cold"] > 1 / 7 > one["random/hr@1/full/cold"]
+    assert one["random_cold/hr@1/cold"] == pytest.approx(1 / 6, rel=0.05)
+    assert not any(name.startswith("random") and not name.endswith(("/cold", "/warm")) for name in found)
+
+
+def test_cold_items_keep_their_place_on_the_dial(trained):
+    """By features they are expected to be clicked as often as others, less the one in six that nobody clicks."""
+    hidden, seen = (figures(trained[name]) for name in ("hidden", "seen"))
+    assert hidden["hr@6/full/cold/popularity=1"] > 0.8 > 0.1 > seen["hr@6/full/cold/popularity=1"]
+    assert 0.05 < hidden["cold_share@10/full/popularity=1"] < 0.4
+    assert hidden["cold_share@10/full/popularity=0"] == hidden["cold_share@10/full"]
+    catalogue = read_catalogue(trained["hidden"].paths.data_dir, schema_lib.load_schema(
+        trained["hidden"].paths.data_dir), schema_lib.load_manifest(trained["hidden"].paths.data_dir))
+    for name, config in trained.items():
+        restored = load_trained(config, "latest")
+        counts = counted_of(restored, catalogue, config.paths.data_dir).counts
+        np.testing.assert_array_equal(counts[~catalogue.cold], catalogue.counts[~catalogue.cold])
+        assert (counts[catalogue.cold] > 50).all() if name != "seen" else (counts[catalogue.cold] == 0).all()
+
+
+def test_clicks_expected_of_features_by_hand():
+    """c̄ = 3. Kind 1 has 8 clicks on 2 items, kind 2 has 4 on 2; label 1 has 12 on 3, label 2 has 2 on 1."""
+    features = (schema_lib.Feature("kind", 4, 1, 3), schema_lib.Feature("label", 3, 2, 2))
+    rows = np.array([[1, 1, 1, 0], [2, 1, 1, 2], [3, 2, 1, 0], [4, 2, 0, 0]])
+    found = counts_by_feature(np.array([6, 2, 4, 0]), rows, features)
+    kind, label = [(8 / 3 + 1) / 3, (4 / 3 + 1) / 3], [(12 / 3 + 1) / 4, (2 / 3 + 1) / 2]
+    np.testing.assert_allclose(found, [3 * kind[0] * label[0], 3 * kind[0] * np.sqrt(label[0] * label[1]),
+                                       3 * kind[1] * label[0], 3 * kind[1]])
+    np.testing.assert_allclose(counts_by_feature(np.array([6, 2, 4, 0]), rows[:, :1], ()), 3)
 
 
 def test_export_has_cold_items_unless_told_otherwise(trained, tmp_path):

@@ -1,5 +1,10 @@
 """Frequencies of items from counts."""
+from typing import Sequence
+
 import numpy as np
+
+from clrec_tf.data.features import Feature
+from clrec_tf.data.features import feature_columns
 
 
 def smoothed_frequencies(counts: np.ndarray, power: float) -> np.ndarray:
@@ -11,3 +16,25 @@ def smoothed_frequencies(counts: np.ndarray, power: float) -> np.ndarray:
 def log_popularity(counts: np.ndarray) -> np.ndarray:
     """log p̂(y) [item_rows] float32 from counts of clicks or impressions [item_rows]; 0 for padding."""
     return np.append(0.0, np.log(smoothed_frequencies(counts[1:], 1.0))).astype(np.float32)
+
+
+def counts_by_feature(counts: np.ndarray, item_rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
+    """Clicks to be expected of items by features alone: c̄·Π_f exp mean_{v of f} log((n_v/c̄ + 1)/(m_v + 1)), [V].
+
+    m_v is the number of items of value v, n_v the clicks of these, c̄ the clicks of an average item: how much more than
+    that an item of the value is clicked, with one average item added. Of several values the geometric mean counts; an
+    item without a value of a feature is an average one there.
+
+    Args:
+      counts: [V], clicks or impressions.
+      item_rows: int64 [V,C], id and features' values, 0 = none.
+      features: of the rows.
+    """
+    average, log_factor = counts.mean(), np.zeros(len(counts))
+    for columns in feature_columns(features).values():
+        values = item_rows[:, columns]
+        items, clicks = (np.bincount(values.ravel(), weights) for weights in
+                         (None, np.repeat(counts, values.shape[1])))
+        of_value, present = np.log((clicks / average + 1) / (items + 1)), values > 0
+        log_factor += np.where(present, of_value[values], 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    return average * np.exp(log_factor)

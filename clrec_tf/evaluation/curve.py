@@ -18,7 +18,7 @@ from clrec_tf.settings.serving import EvaluateConfig
 CURVE_STEP = 0.25  # between popularities of a curve, beside the bounds of the range
 _RANKING_METRIC = re.compile(r"(?:(?:hr|ndcg)@([1-9][0-9]*)|mrr)/(full|pop100|uniform100)|recall@([1-9][0-9]*)/(full)")
 MOST_USERS, MOST_SCORES = 10_000, 2 * 10**9  # of a choice: users, and users times items
-_LISTS = ("aggregate_diversity", "coverage", "gini", "popularity_index", "arp", "aplt")
+_LISTS = ("aggregate_diversity", "coverage", "gini", "popularity_index", "arp", "aplt", "cold_share")
 _RANKINGS = ("hr", "ndcg", "recall", "mrr")
 
 

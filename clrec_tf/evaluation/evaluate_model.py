@@ -14,6 +14,7 @@ from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation.cold_references import cold_references
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.curve_figure import curve_table
 from clrec_tf.evaluation.curve_figure import save_curve
@@ -26,6 +27,7 @@ from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation.popularity import choose_popularity
 from clrec_tf.evaluation.popularity import counted_of
+from clrec_tf.evaluation.protocols import vector_scorer
 from clrec_tf.evaluation.report import check_intents
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import metrics_table
@@ -84,6 +86,8 @@ def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     encoded = _encode(trained.model, trained, data)
     initial = functools.cache(lambda: _encode(_initial(config, trained), trained, data))
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
+    scorer = vector_scorer(*encoded.vectors(data.users, settings.eval_intents), trained.model.temperature)
+    result |= cold_references(scorer, data.users, data.catalogue, trained.schema.features, settings, config.paths.seed)
     result |= _dialled(trained, encoded, data, config)
     if settings.untrained:
         references = _metrics_of(initial(), data, config, detailed=False)
@@ -144,7 +148,8 @@ def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
     vectors = encoded.encoder.searched(data.users, config.evaluate.eval_intents)
     result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
                                      config.evaluate, config.paths.seed, curve.popularities(config.dial),
-                                     intervals=False, temperature=encoded.model.temperature))
+                                     intervals=False, temperature=encoded.model.temperature,
+                                     cold=data.catalogue.cold))
     choice = choose_popularity(config, trained, encoded.encoder, encoded.items, data.catalogue, clicks,
                                config.evaluate.eval_intents)
     return result | {"popularity": choice.popularity if choice else 0.0, "popularity_of": clicks.source}

@@ -1,6 +1,7 @@
 """The dial of a trained model: of what its p̂ is counted, and the popularity that validation users choose."""
 import dataclasses
 from typing import Optional
+from typing import Sequence
 
 from absl import logging
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.exposures import read_exposures
+from clrec_tf.data.features import Feature
+from clrec_tf.data.frequencies import counts_by_feature
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import Manifest
 from clrec_tf.errors import DataError
@@ -31,15 +34,17 @@ class Counted:
     coordinate: np.ndarray
 
 
-def counted(loss: dict, catalogue: Catalogue, manifest: Manifest, data_dir: str, temperature: float) -> Counted:
+def counted(loss: dict, catalogue: Catalogue, manifest: Manifest, data_dir: str, temperature: float,
+            described: Optional[Sequence[Feature]] = None) -> Counted:
     """Counts what a model's optimum is divided by: impressions where its queue, or the first stage of ipw, was fed
-    with them, else training clicks.
+    with them, else training clicks. Cold items that a model describes count as is to be expected of their features.
 
     Args:
       loss: settings of the loss by name, as config.json has them.
       catalogue, manifest: of --data_dir.
       data_dir: the folder.
       temperature: ρ.
+      described: features of the item rows, where the model was trained with --id_dropout.
 
     Raises:
       UserError: impressions that --data_dir does not hold.
@@ -50,12 +55,16 @@ def counted(loss: dict, catalogue: Catalogue, manifest: Manifest, data_dir: str,
         shown = np.array(read_exposures(data_dir, manifest, "a model trained with impressions")[:, 1])
         # Hash buckets, which come behind the items, are not retrieved.
         counts, source = np.bincount(shown, minlength=len(counts) + 1)[1:len(counts) + 1], "impressions"
+    if described is not None and catalogue.cold is not None:
+        expected = np.rint(counts_by_feature(counts, catalogue.item_rows, described)).astype(counts.dtype)
+        counts = np.where(catalogue.cold & (counts == 0), expected, counts)
     return Counted(counts, source, item_coordinate(counts, temperature))
 
 
 def counted_of(trained: Trained, catalogue: Catalogue, data_dir: str) -> Counted:
     """`counted` of a trained model."""
-    return counted(trained.run_config.get("loss", {}), catalogue, trained.manifest, data_dir, trained.model.temperature)
+    return counted(trained.run_config.get("loss", {}), catalogue, trained.manifest, data_dir, trained.model.temperature,
+                   trained.schema.features if trained.model.id_dropout else None)
 
 
 def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items: np.ndarray, catalogue: Catalogue,

@@ -9,7 +9,7 @@ them, or that their history holds; `repeated_targets` is the share of the latter
 its lists serves the former: under the seen filter a repeated target stays a candidate while its rivals of the same kind
 are gone. Clicks outside the vocabulary count as new, and a group without users has no figure. `hr@10/full/cold` and
 `hr@10/full/warm` are those of users whose next click is on an item that no training has a click of, or on another, where
-there are such items.
+there are such items (`cold_references` has what to compare them with).
 
 `hr@10/full/popularity=0.5` and the like are those of the dial's curve (see `curve`); `hr@10/full` is at popularity 0,
 the model as trained. `popularity` is the value that validation users chose.
@@ -38,6 +38,8 @@ METRICS_FILE = "metrics.json"
 CANDIDATE_SETS = ("full", "pop100", "uniform100")
 MOST_POPULAR = "most_popular/"
 UNTRAINED = "untrained/"  # the model with its initial values, where an evaluation includes it
+RANDOM, RANDOM_COLD, BY_FEATURE = "random/", "random_cold/", "by_feature/"  # see `cold_references`
+COLD_REFERENCES = {RANDOM: "random", RANDOM_COLD: "random cold", BY_FEATURE: "by feature"}
 
 
 def evaluate_vectors(user_vectors: np.ndarray, item_vectors: np.ndarray, evaluation_set: EvaluationSet,
@@ -94,13 +96,13 @@ def evaluate_scorer(score_chunk: protocols.ScoreChunk, evaluation_set: Evaluatio
     result |= _user_means(ranked, evaluation_set, cutoffs, seed if detailed and intervals else None, cold)
     result |= _facts(ranked, evaluation_set, negatives)
     if detailed and popular_lists is not None:
-        result |= _list_metrics(ranked.lists, popular_lists, counts)
+        result |= _list_metrics(ranked.lists, popular_lists, counts, cold)
     elif detailed:
         popular = protocols.rank_targets(
             protocols.most_popular_scorer(counts), evaluation_set, len(counts), **arguments)
         reference = (_user_means(popular, evaluation_set, cutoffs, None, cold)
-                     | _list_metrics(popular.lists, popular.lists, counts))
-        result |= _list_metrics(ranked.lists, popular.lists, counts)
+                     | _list_metrics(popular.lists, popular.lists, counts, cold))
+        result |= _list_metrics(ranked.lists, popular.lists, counts, cold)
         result |= {MOST_POPULAR + name: value for name, value in reference.items()}
         result |= _named_histogram("truth/degree_histogram", counts, counts)
     return result
@@ -159,7 +161,7 @@ def _user_means(ranked, evaluation_set, cutoffs, interval_seed, cold):
             per_user |= {f"recall@{k}/full": metrics.recall(*arguments, k) for k in cutoffs}
             some_users["recall5@50/full"] = metrics.recall_of_next(*arguments, 50)
             groups = [{f"hr@{k}/full/{group}": per_user[f"hr@{k}/full"][users] for k in cutoffs}
-                      for group, users in _groups(evaluation_set, cold).items() if users.any()]
+                      for group, users in groups_of(evaluation_set, cold).items() if users.any()]
     result = {name: float(values.mean()) for part in (per_user, *groups) for name, values in part.items()}
     result |= {name: float(values.mean()) for name, values in some_users.items() if len(values)}
     for part in () if interval_seed is None else (per_user, *groups):
@@ -167,7 +169,7 @@ def _user_means(ranked, evaluation_set, cutoffs, interval_seed, cold):
     return result
 
 
-def _groups(evaluation_set, cold=None):
+def groups_of(evaluation_set, cold=None):
     """Users [U] by whether the history holds the next click, and by whether that is on a cold item, bool [V]."""
     repeated = protocols.is_repeated(evaluation_set)
     groups = dict(new=~repeated, repeated=repeated)
@@ -189,13 +191,13 @@ def _facts(ranked, evaluation_set, negatives):
         if name == "full":
             result["recall_ceiling/full"] = float(metrics.recall(
                 np.where(known, 0, np.inf), np.ones(len(known)), evaluation_set.target_ids, splits, 1).mean())
-    result["repeated_targets"] = float(_groups(evaluation_set)["repeated"].mean())
+    result["repeated_targets"] = float(groups_of(evaluation_set)["repeated"].mean())
     for name, ids in negatives.items():
         result[f"users_short_of_negatives/{name}"] = int(np.count_nonzero(ids[:, -1] == 0))
     return result
 
 
-def _list_metrics(lists, popular_lists, counts):
+def _list_metrics(lists, popular_lists, counts, cold):
     recommended = metrics.recommendation_counts(lists, len(counts))
     popular = metrics.recommendation_counts(popular_lists, len(counts))
     suffix = f"@{lists.shape[1]}/full"
@@ -204,6 +206,8 @@ def _list_metrics(lists, popular_lists, counts):
         values |= dict(gini=metrics.gini(recommended),
                        popularity_index=metrics.popularity_index(recommended, popular, counts),
                        arp=metrics.arp(lists, counts), aplt=metrics.aplt(lists, counts))
+        if cold is not None and cold.any():
+            values["cold_share"] = float(recommended[cold].sum() / recommended.sum())
     return {name + suffix: value for name, value in values.items()} | _named_histogram(
         f"degree_histogram{suffix}", recommended, counts)
 
@@ -216,11 +220,11 @@ def _named_histogram(name, recommended, counts):
 
 def metrics_table(result: dict, model_name: str = "model") -> str:
     """The metrics as text: one line each, the model beside its references and its bootstrap interval."""
-    references = {prefix: title for prefix, title in ((MOST_POPULAR, "most popular"), (UNTRAINED, "untrained"))
-                  if any(name.startswith(prefix) for name in result)}
+    known = {MOST_POPULAR: "most popular", UNTRAINED: "untrained", **COLD_REFERENCES}
+    references = {prefix: title for prefix, title in known.items() if any(name.startswith(prefix) for name in result)}
     lines = [("", model_name, *references.values(), "95 % interval")]
     for name, value in result.items():
-        if (name.startswith((MOST_POPULAR, UNTRAINED, "truth/", "degree_histogram")) or name.endswith(("/low", "/high"))
+        if (name.startswith((*known, "truth/", "degree_histogram")) or name.endswith(("/low", "/high"))
                 or "/popularity=" in name or name in ("popularity", "popularity_of")):  # which `curve_table` shows
             continue
         interval = [result.get(f"{name}/{bound}") for bound in ("low", "high")]

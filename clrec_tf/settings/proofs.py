@@ -42,7 +42,8 @@ class ProofConfig(Section):
         "generated world to trained towers, in --workdir; configs/exposure_world.flags), intents (Multi-CLRec beside "
         "both in a world whose exposure follows intent), weekend (CLRec and Multi-CLRec trained on weekdays, tested "
         "then and at the weekend; both configs/intent_world.flags), contexts (CLRec with and without --debias_context in "
-        "a world whose exposure follows the request's context).")
+        "a world whose exposure follows the request's context), launches (items without clicks in a world in which "
+        "features make quality; configs/launches.flags).")
     repetitions: int = setting(3, "Seeds, from --seed on, that the parts with towers are repeated with.", lower=1)
     mask_hits: bool = setting(False,
         "Mask copies of the positive in the click queue of the stochastic part: a defect, which must fail the proof.")
@@ -58,8 +59,8 @@ class ExposureWorldConfig(Section):
         choices=("pop", "quality", "intent", "personal", "uniform"))
     exposure_size: str = setting("small", "small: 2,000 users and 2,000 items. full: 20,000 users and 10,000 items.",
                                  choices=("small", "full"))
-    exposure_users: int = setting(0, "Users of the world (0: by --exposure_size).", lower=0)
-    exposure_items: int = setting(0, "Items of the world (0: by --exposure_size).", lower=0)
+    exposure_users: int = setting(0, "Users of the world (0: by --exposure_size; 6,000 in launches).", lower=0)
+    exposure_items: int = setting(0, "Items of the world (0: by --exposure_size; 2,000 in launches).", lower=0)
     exposure_visits: int = setting(40, "Mean visits per user; each ends with a click or after 50 impressions.",
                                    lower=1, upper=1000)
     exposure_weeks: int = setting(3, "Weeks that the visits are spread over; the first begins on a Monday.",

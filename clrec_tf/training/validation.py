@@ -46,7 +46,8 @@ class Validator:
         self._ranking, self._popularity = ranking_name(self._metric)
         if self._popularity:  # else no impressions need be read
             self._coordinate = counted({"loss": config.loss.loss, **config.plugs}, self._catalogue, manifest,
-                                       config.paths.data_dir, model.temperature).coordinate
+                                       config.paths.data_dir, model.temperature,
+                                       schema.features if model.id_dropout else None).coordinate
 
     def metrics(self) -> dict:
         """{name: value} of the current model."""

@@ -9,6 +9,7 @@ from clrec_tf.lab.proof import table_checks
 from clrec_tf.lab.simulator import contexts
 from clrec_tf.lab.simulator import end_to_end
 from clrec_tf.lab.simulator import intents_end_to_end
+from clrec_tf.lab.simulator import launches_end_to_end
 from clrec_tf.lab.simulator import weekend
 from clrec_tf.lab.text_tables import decimals
 from clrec_tf.lab.text_tables import print_table
@@ -55,6 +56,13 @@ def weekdays(config: Config):
     return rows, checks
 
 
+def launched(config: Config):
+    """Trains towers on a log before items are launched and prints how they are found afterwards; (rows, checks)."""
+    rows, checks = launches_end_to_end.run(config)
+    print_spreads(rows, launches_end_to_end.FIGURES)
+    return rows, checks
+
+
 PARTS = {
     "closed_forms": closed_forms,
     "stochastic": trained_tables,
@@ -62,6 +70,7 @@ PARTS = {
     "intents": functools.partial(towers, intents_end_to_end.run),
     "weekend": weekdays,
     "contexts": functools.partial(towers, contexts.run),
+    "launches": launched,
 }
 
 
