@@ -62,7 +62,7 @@ class TrainingFacts:
 
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
                   config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
-                  max_k: int = 1000) -> str:
+                  max_k: int = 1000, encoder: Optional[Encoder] = None) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -76,6 +76,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       model_name: by which servers offer it.
       dial: popularities offered, and the default; None: of the catalogue's clicks, 0 by default.
       max_k: most results that a service gives a user, up to which the index is tuned.
+      encoder: of the model, where one is made already.
 
     Returns:
       The version's folder.
@@ -85,7 +86,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     """
     _check_before_work(export_dir, config, model_name, schema.num_items)
     dial = dial or Dial(catalogue.counts)
-    encoder = Encoder(model, facts.max_history, catalogue.cold)
+    encoder = encoder or Encoder(model, facts.max_history, catalogue.cold)
     candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature, config.cold_items)
     if config.cold_items and catalogue.cold is not None and catalogue.cold.any() and not model.id_dropout:
         logging.warning("%d of %d items have no training click, and without --id_dropout nothing was learned of their "
@@ -117,8 +118,9 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         tf_serving.write_configs(export_dir, model_name, config.serving_base_path, f"export_dir={export_dir}")
     folder = os.path.join(export_dir, str(version))
     logging.info("published %s: %d items, %s index, recall@%d at least %.4f at every popularity from %g to %g, %g by "
-                 "default", folder, len(candidates.items), index.kind, measured["recall_k"], measured["recall"],
-                 dial.lowest, dial.highest, dial.default)
+                 "default%s", folder, len(candidates.items), index.kind, measured["recall_k"], measured["recall"],
+                 dial.lowest, dial.highest, dial.default,
+                 f" ({dial.chosen_by['at_border']})" if "at_border" in dial.chosen_by else "")
     return folder
 
 
