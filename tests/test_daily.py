@@ -127,6 +127,10 @@ def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
         run_day(day_config(days, 2, multi_feature_columns=()))
     with pytest.raises(DataError, match="is the log of day day0"):
         run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
+    with pytest.raises(DataError, match="day day5: .*no time stamps, day day0 had them: give the column of day day0"):
+        run_day(day_config(days, 5, timestamp_column=""))
+    with pytest.raises(DataError, match="day day6: .*item ids of type string, day day0 of type int: --id_type=int says"):
+        run_day(day_config(days, 6, text=(tmp_path / "log2.csv").read_text() + "7,a,1600200000,c0,t1\n"))
     with pytest.raises(DataError, match="no click remains|holds no|is empty"):
         run_day(day_config(days, 4, text="user_id,item_id,timestamp,category,tags\n"))
     assert versions(days) == [1] and [each["day"] for each in history.read(str(days))] == ["day0", "day1", "day2"]

@@ -17,12 +17,14 @@ def check_data(config: Config, folders: DayFolders, before: DayFolders, entry: d
       entry: of the history, to be filled.
 
     Raises:
-      DataError: it is the same log again. GateError: a feature is lost, or the clicks drifted too far.
+      DataError: it is the same log again, or of another kind than yesterday's. GateError: a feature is lost, or the
+      clicks drifted too far.
     """
     schemas = [schema_lib.load_schema(folder.data) for folder in (before, folders)]
     if _clicks_of(schemas[0]) == _clicks_of(schemas[1]):
         raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, and cut alike: give "
                         f"the log of day {entry['day']}, and remove {folders.root}")
+    _check_kinds(config, *schemas, entry)
     entry["data"] = report = data_report.between(before.data, folders.data)
     print(f"data of {entry['day']} beside {entry['yesterday']}:")
     for name, value in report.items():
@@ -38,6 +40,20 @@ def check_data(config: Config, folders: DayFolders, before: DayFolders, entry: d
             f"the clicks of day {entry['day']} have a total variation of {report['drift']:.3f} from those of day "
             f"{entry['yesterday']} (--max_drift={config.days.max_drift:g}): is the log whole and of the same source? "
             f"If it is right, raise --max_drift; nothing was trained, and the model of {entry['yesterday']} stays")
+
+
+def _check_kinds(config: Config, before: schema_lib.Schema, now: schema_lib.Schema, entry: dict) -> None:
+    """`DataError` where the log is of another kind than yesterday's, which no model can go on from."""
+    day, yesterday, settings = entry["day"], entry["yesterday"], config.prepare
+    remedy = f"correct the log and remove the folder of day {day}, or begin anew in another --days_dir"
+    if before.has_timestamps != now.has_timestamps:
+        raise DataError(f"day {day}: --input={settings.input} with --timestamp_column={settings.timestamp_column} has "
+                        f"{'' if now.has_timestamps else 'no '}time stamps, day {yesterday} "
+                        f"{'had them' if before.has_timestamps else 'had none'}: give the column of day {yesterday}; "
+                        f"{remedy}")
+    if before.id_type != now.id_type:
+        raise DataError(f"day {day}: --input={settings.input} has item ids of type {now.id_type}, day {yesterday} of "
+                        f"type {before.id_type}: --id_type={before.id_type} says which rows are at fault; {remedy}")
 
 
 def _clicks_of(schema: schema_lib.Schema) -> tuple:

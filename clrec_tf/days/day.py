@@ -25,6 +25,7 @@ from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import comparison
 from clrec_tf.days.data_checks import check_data
+from clrec_tf.days.explained import explained
 from clrec_tf.days.folders import DayFolders
 from clrec_tf.days import gate as gate_lib
 from clrec_tf.days import history
@@ -178,8 +179,8 @@ def _trained(config: Config, before: Optional[DayFolders], entry: dict) -> int:
     except UserError as error:
         if not before:
             raise
-        raise type(error)(f"day {entry['day']}: {error}. (daily sets --workdir and --init_from itself: give the "
-                          f"settings of day {entry['yesterday']}, or begin anew in another --days_dir)") from error
+        raise explained(error, entry["day"], f"daily sets --workdir and --init_from itself: give the settings of day "
+                                             f"{entry['yesterday']}, or begin anew in another --days_dir") from error
 
 
 def _of_day(config: Config, folders: DayFolders, before: Optional[DayFolders]) -> Config:
@@ -194,8 +195,9 @@ def _prepared(config: Config, folders: DayFolders, day: str) -> schema_lib.Schem
     try:
         return prepare_folder(config.paths, config.prepare)
     except UserError as error:
-        raise type(error)(f"day {day}: {error}. (daily sets --data_dir and --vocabulary_from itself: correct --input, "
-                          f"--from, --to or --day, or remove {folders.root} to begin the day anew)") from error
+        raise explained(error, day, "daily sets --data_dir and --vocabulary_from itself: correct --input, its columns, "
+                                    f"--from, --to or --day; remove {folders.root} to begin the day anew, or give "
+                                    "another --days_dir to begin without yesterday") from error
 
 
 def _judge(config, folders, before, today: Trained, demands, entry):
