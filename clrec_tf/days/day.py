@@ -163,7 +163,9 @@ def _stages(config: Config, folders: DayFolders, before: Optional[DayFolders], d
         today = load_trained(config, config.evaluate.eval_checkpoint)
         metrics = evaluate(config.but(ks=_cutoffs(config, demands)), today)
         entry |= dict(metrics={name: value for name, value in metrics.items() if _is_kept(name)},
-                      users=metrics["users"], findable=round(metrics.get(_CEILING, 1.0), 4))
+                      users=metrics["users"])
+        if _CEILING in metrics:
+            entry["findable"] = round(metrics[_CEILING], 4)
     if before:
         with _stage("compare", entry):
             _judge(config, folders, before, today, demands, entry)
