@@ -127,9 +127,8 @@ def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path, monkeypa
 
 
 def test_a_choice_at_an_end_of_the_range_names_a_wider_one(run, tmp_path, caplog):
-    """Where the range begins with what is best, log, manifest and export's last line say so."""
+    """Where the range begins with what is best, log and manifest say so."""
     settings = dataclasses.replace(run, paths=dataclasses.replace(run.paths, export_dir=str(tmp_path / "export")))
-    caplog.set_level("INFO", logger="absl")
     inside, at_border = (load_bundle(export(dialled(settings, popularity_range=(lowest, "0.25")))).manifest["dial"]
                          for lowest in ("-0.25", "0"))
     for found in (inside, at_border):
@@ -137,7 +136,7 @@ def test_a_choice_at_an_end_of_the_range_names_a_wider_one(run, tmp_path, caplog
     said = ("popularity 0 is the least of --popularity_range=0,0.25, and one beyond may be better: try "
             "--popularity_range=-0.5,0.25")
     assert "at_border" not in inside and at_border["at_border"] == said
-    assert caplog.text.count(said) == 2 and f"0 by default ({said})" in caplog.text
+    assert said in caplog.text
 
 
 def test_what_is_no_end_of_the_range_is_no_border():
