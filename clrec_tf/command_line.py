@@ -94,11 +94,9 @@ def _reads(uses, key, field) -> bool:
 def _only_ours(record) -> bool:
     """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown.
 
-    But not that the function which saves is new each time, which it is by TensorFlow's own doing, nor that the towers
-    are traced again for another stage.
+    But not that the function which saves is new each time, which it is by TensorFlow's own doing.
     """
-    message = record.getMessage()
-    if "MultiDeviceSaver" in message or "triggered tf.function retracing" in message:
+    if "MultiDeviceSaver" in record.getMessage():
         return False
     return record.levelno > std_logging.INFO or record.pathname.startswith(os.path.dirname(__file__) + os.sep)
 

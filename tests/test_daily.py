@@ -1,11 +1,15 @@
 """python -m clrec_tf.daily: one day after the other, gates, refusals, kills, and the history of it."""
+import errno
 import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 import numpy as np
 import pytest
 
@@ -16,9 +20,14 @@ from clrec_tf.days import comparison
 from clrec_tf.days import data_report
 from clrec_tf.days import gate
 from clrec_tf.days import history
+from clrec_tf.days import history_figure
+from clrec_tf.days import one_daily
 from clrec_tf.days.day import run_day
+from clrec_tf.errors import BusyError
 from clrec_tf.errors import DataError
+from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
+from clrec_tf.retrieval.bundle import load_bundle
 from tests import forked
 from tests.test_warm_start import day_log
 
@@ -43,6 +52,26 @@ def original_ids(folder) -> list:
     return list(read_catalogue(str(folder), schema, schema_lib.load_manifest(str(folder))).original_ids)
 
 
+def assert_findable_by_hand(entry: dict, days) -> None:
+    """What the log of day 1 says of last clicks, which are the test: on items of its own training part or of day 0's,
+    and on those of day 0's alone."""
+    last, train = {}, set()
+    for line in (days.parent / "log1.csv").read_text().splitlines()[1:]:
+        user, item, *_ = line.split(",")
+        last.setdefault(user, []).append(item)
+    for items in last.values():
+        train.update(items[:-2])
+    before = set(map(str, original_ids(days / "day0" / "data")))
+    shares = [np.mean([items[-1] in known for items in last.values()]) for known in (before | train, before)]
+    assert [entry["findable"], entry["findable_yesterday"]] == [round(share, 4) for share in shares]
+    assert shares[0] > shares[1] > 0.5
+
+
+def assert_whole_png(path) -> None:
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[-8:-4] == b"IEND"
+
+
 def test_days_follow_each_other(tmp_path, capsys):
     days = tmp_path / "days"
     for number in range(2):
@@ -54,6 +83,14 @@ def test_days_follow_each_other(tmp_path, capsys):
         ("day0", "published", 1, None), ("day1", "published", 2, "day0")]
     assert "hr@10/full: yesterday's model" in entries[1]["gate"][0] and 0 < entries[1]["data"]["drift"] < 1
     assert "hr@10/full" in entries[1]["metrics"] and entries[1]["data"]["users"] == [60, 60]
+    assert list(entries[1]["stages"]) == ["compare", "evaluate", "export", "prepare", "train"]
+    assert all(seconds >= 0 for seconds in entries[1]["stages"].values())
+    assert entries[1]["seconds"] == pytest.approx(sum(entries[1]["stages"].values()), abs=0.06)
+    assert_findable_by_hand(entries[1], days)
+    named = [(each["metric"], each["demanded"], each["passed"]) for each in entries[1]["compared"]]
+    assert named == [("hr@10/full", -0.9, True), ("aggregate_diversity@5/full/popularity=1", -0.9, True)]
+    assert entries[1]["compared"][0]["now"] == pytest.approx(entries[1]["metrics"]["hr@10/full"])
+    assert_whole_png(days / "history.png")
     run = json.loads((days / "day1" / "run" / "config.json").read_text())
     assert run["train"]["init_from"] == str(days / "day0" / "run")
     with pytest.raises(UserError, match="day day1: .*was prepared with .*remove .*day1 to begin the day anew"):
@@ -75,10 +112,11 @@ def test_days_follow_each_other(tmp_path, capsys):
     assert entry["status"] == "refused" and "REFUSED" in entry["reason"] and "passed" in entry["gate"][1]
     assert run_day(day_config(days, 3)) == 0
     assert history.read(str(days))[3]["yesterday"] == "day1"
-    # The refused day, run again with another gate, is published, and stays where it was in the history.
-    assert run_day(day_config(days, 2)) == 0
-    assert [each["status"] for each in history.read(str(days))] == ["published"] * 4
-    assert history.read(str(days))[2]["yesterday"] == "day1" and versions(days) == [1, 2, 3, 4]
+    # A newer day is served: what was refused before it would take its place.
+    with pytest.raises(UserError, match="--day=day2: day day3 came after it and is published"):
+        run_day(day_config(days, 2))
+    assert [each["status"] for each in history.read(str(days))] == ["published", "published", "refused", "published"]
+    assert versions(days) == [1, 2, 3]
 
 
 def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
@@ -91,34 +129,61 @@ def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
         run_day(day_config(days, 2, multi_feature_columns=()))
     with pytest.raises(DataError, match="is the log of day day0"):
         run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
+    with pytest.raises(DataError, match="day day5: .*no time stamps, day day0 had them: give the column of day day0"):
+        run_day(day_config(days, 5, timestamp_column=""))
+    with pytest.raises(DataError, match="day day6: .*item ids of type string, day day0 of type int: --id_type=int says"):
+        run_day(day_config(days, 6, text=(tmp_path / "log2.csv").read_text() + "7,a,1600200000,c0,t1\n"))
     with pytest.raises(DataError, match="no click remains|holds no|is empty"):
         run_day(day_config(days, 4, text="user_id,item_id,timestamp,category,tags\n"))
     assert versions(days) == [1] and [each["day"] for each in history.read(str(days))] == ["day0", "day1", "day2"]
 
 
-def test_a_killed_day_is_finished_by_the_same_command(tmp_path):
+def flags_of(days, config: Config, **settings) -> list[str]:
+    """The flags of `day_config`."""
+    return [f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in
+            {**SMALL, "days_dir": days, "day": config.days.day, "input": config.prepare.input, **settings}.items()]
+
+
+@pytest.mark.slow
+def test_a_day_killed_in_any_stage_is_finished_by_the_same_command(tmp_path):
     days = tmp_path / "days"
     assert run_day(day_config(days, 0)) == 0
     config = day_config(days, 1)
-    flags = [f"--{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in
-             {**SMALL, "days_dir": days, "day": "day1", "input": config.prepare.input, "epochs": 40,
-              "checkpoint_every_steps": 5}.items()]
-    command = [sys.executable, "-m", "clrec_tf.daily", *flags]
-    with forked.Popen(command, start_new_session=True) as process:
-        end = time.monotonic() + 120
-        while time.monotonic() < end and not list((days / "day1" / "run").glob("checkpoints/*.index")):
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert [each["day"] for each in history.read(str(days))] == ["day0"] and versions(days) == [1]
-    assert forked.run(command, timeout=300, check=False).returncode == 0
+    command = [sys.executable, "-m", "clrec_tf.daily", *flags_of(days, config, epochs=40, checkpoint_every_steps=5)]
+    for mark in ("day day1: prepare", "training from step", "day day1: compare", "Assets written"):
+        with forked.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+            assert any(mark in line for line in process.stderr), mark
+            end = time.monotonic() + 120
+            while mark.startswith("training") and not list((days / "day1" / "run").glob("checkpoints/*.index")):
+                assert process.poll() is None and time.monotonic() < end
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert [each["day"] for each in history.read(str(days))] == ["day0"] and versions(days) == [1]
+        load_bundle(str(days / "export" / "1"))
+    done = forked.run(command, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert [each["status"] for each in history.read(str(days))] == ["published"] * 2 and versions(days) == [1, 2]
+    assert "day1  published  2" in done.stdout
+    assert not [name for _, folders, files in os.walk(days) for name in [*folders, *files]
+                if "incomplete" in name or name.endswith(".lock") or name.startswith(".")]
+
+
+def test_towers_are_traced_once_a_model(tmp_path):
+    """TensorFlow's own warning of needless tracing, which nothing filters out, does not come in a whole day."""
+    days = tmp_path / "days"
+    assert run_day(day_config(days, 0)) == 0
+    done = forked.run([sys.executable, "-m", "clrec_tf.daily", *flags_of(days, day_config(days, 1))], timeout=300,
+                      capture_output=True, text=True)
+    assert done.returncode == 0 and "day day1: compare" in done.stderr and "retracing" not in done.stderr
 
 
 @pytest.mark.parametrize("settings, said", [
     (dict(gate=("hr@10:-0.1",)), "--gate=hr@10:-0.1: 'hr@10:-0.1' must be METRIC:CHANGE"),
     (dict(gate=("hr@10/full",)), "must be METRIC:CHANGE"), (dict(gate=("hr@10/full:little",)), "must be METRIC:CHANGE"),
+    (dict(vocabulary_from="V"), "--vocabulary_from=V: daily takes the last published day"),
+    (dict(dry_run=True), "--dry_run: daily trains on what it prepares"),
+    (dict(init_from="R"), "--init_from=R: daily takes"), (dict(day="history.png"), "--day=history.png must be"),
     (dict(day="../up"), "--day=../up must be a name"), (dict(day="export"), "--day=export must be a name"),
     (dict(days_dir=""), "--days_dir is not set")])
 def test_bad_settings_are_told_before_any_work(tmp_path, settings, said):
@@ -149,7 +214,90 @@ def test_drift_by_hand():
     assert data_report.drift(dict(a=3), dict(a=1)) == 0.0 and data_report.drift(dict(a=3), dict(b=1)) == 1.0
 
 
+def test_only_one_daily_at_a_time(tmp_path):
+    days = tmp_path / "days"
+    with one_daily.alone(str(days)):
+        with pytest.raises(BusyError, match=r"--days_dir=.* in use by another daily, process \d+ .*daily.lock.*wait"):
+            run_day(day_config(days, 0))
+    assert not list(days.iterdir())  # neither a day nor a lock is left
+
+
+def test_a_day_without_its_yesterday_is_told(tmp_path):
+    """Old folders may be deleted, but for that of the last published day."""
+    days = tmp_path / "days"
+    history_of(days, dict(day="day0", status="published"))
+    with pytest.raises(UserError, match="day0/data of day day0, the last published one, is gone.*restore the folder"):
+        run_day(day_config(days, 1))
+
+
+def history_of(days, *entries) -> None:
+    days.mkdir()
+    for entry in entries:
+        history.record(str(days), entry)
+
+
+OLD = dict(day="2026-01-01", status="published", version=1, clicks=10, metrics={"hr@50/full": 0.2}, yesterday=None,
+           began=1, seconds=30, data=dict(new_items=0.1, drift=0.2), gate=["hr@50/full: yesterday's model 0.1"])
+
+
+def compared(before: float, now: float, **others) -> list[dict]:
+    return [dict(metric="hr@50/full", before=before, now=now, low=-0.1, high=0.2, demanded=-0.01, passed=True) | others]
+
+
+def test_the_table_has_what_one_judges_a_day_by(tmp_path):
+    """Beside entries of an older version, which had fewer figures."""
+    history_of(tmp_path / "days", OLD, dict(OLD, day="2026-01-02", compared=compared(0.25, 0.3), findable=0.912),
+               dict(day="2026-01-03", status="stopped", reason="too far"))
+    head, *lines = history.table(history.read(str(tmp_path / "days"))).splitlines()
+    assert head.split() == "day status version training clicks new items drift findable hr@50/full seconds why".split()
+    assert lines[0].split() == "2026-01-01 published 1 10 0.100 0.200 0.2 30".split()
+    assert lines[1].split() == "2026-01-02 published 1 10 0.100 0.200 0.912 0.25 → 0.3 30".split()
+    assert lines[2].split() == "2026-01-03 stopped too far".split()
+
+
+def test_the_picture_shows_both_models_and_marks_days(tmp_path, monkeypatch):
+    days = [OLD, dict(OLD, day="2026-01-02", compared=compared(0.25, 0.3), findable=0.9, findable_yesterday=0.8),
+            dict(OLD, day="2026-01-03", status="refused", compared=compared(0.3, 0.1, low=None, high=None)),
+            dict(day="2026-01-04", status="stopped", reason="too far"), dict(OLD, day="2026-01-05")]
+    drawn, bars, bands = [], [], []
+    plot, vlines, axvspan = Axes.plot, Axes.vlines, Axes.axvspan
+    monkeypatch.setattr(Axes, "plot", lambda axes, xs, ys, *style, label, **words: (
+        drawn.append((label, xs, ys)), plot(axes, xs, ys, *style, label=label, **words))[1])
+    monkeypatch.setattr(Axes, "vlines", lambda axes, *values, **words: (
+        bars.append(values), vlines(axes, *values, **words))[1])
+    monkeypatch.setattr(Axes, "axvspan", lambda axes, *values, **words: (
+        bands.append(values), axvspan(axes, *values, **words))[1])
+    assert_whole_png(pathlib.Path(history_figure.draw_history(str(tmp_path), days)))
+    assert drawn[:3] == [("yesterday's model", (1, 2), (0.25, 0.3)), ("today's model", (0, 1, 4), (0.2, 0.3, 0.2)),
+                         ("refused", (2,), (0.1,))]
+    assert drawn[3:5] == [("with today's items", (1,), (0.9,)), ("with yesterday's", (1,), (0.8,))]
+    assert bars == [((1,), pytest.approx((0.25 * 0.9,)), pytest.approx((0.25 * 1.2,)))]
+    assert bands == [(2.5, 3.5)] * 2  # in both panels
+    assert_whole_png(pathlib.Path(history_figure.draw_history(str(tmp_path), [])))  # nothing yet
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_old_one_and_the_day(tmp_path, monkeypatch, caplog):
+    """Killed or out of space while it draws: what stood there stays, and nothing half stands beside it."""
+    days = tmp_path / "days"
+    history_of(days, OLD)
+    history_figure.draw_history(str(days), [OLD])
+    before = (days / "history.png").read_bytes()
+    savefig = Figure.savefig
+
+    def full(figure, name, **settings):
+        savefig(figure, name, **settings)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(DiskFullError, match=r"--days_dir=.*history.png cannot be written .*free space"):
+        history_figure.draw_history(str(days), [OLD, dict(OLD, day="2026-01-02")])
+    assert (days / "history.png").read_bytes() == before and len(list(days.iterdir())) == 2
+
+
 def test_a_damaged_history_is_told(tmp_path):
+    (tmp_path / "history.jsonl").write_bytes(b'{"day": "a", "status": "published"}\n{"day": "\xff"}\n')
+    with pytest.raises(DataError, match="history.jsonl, line 2 is no entry of a day .*correct or remove"):
+        history.read(str(tmp_path))
     (tmp_path / "history.jsonl").write_text('{"day": "a", "status": "published"}\n{"day"\n')
     with pytest.raises(DataError, match="history.jsonl, line 2"):
         history.read(str(tmp_path))

@@ -126,6 +126,29 @@ def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path, monkeypa
             evaluate(dialled(run, "0", "1", curve_points=str(points)))
 
 
+def test_a_choice_at_an_end_of_the_range_names_a_wider_one(run, tmp_path, caplog):
+    """Where the range begins with what is best, log and manifest say so."""
+    settings = dataclasses.replace(run, paths=dataclasses.replace(run.paths, export_dir=str(tmp_path / "export")))
+    inside, at_border = (load_bundle(export(dialled(settings, popularity_range=(lowest, "0.25")))).manifest["dial"]
+                         for lowest in ("-0.25", "0"))
+    for found in (inside, at_border):
+        assert max(found["curve"], key=lambda value: found["curve"][value][0]) == "0"  # as trained is best here
+    said = ("popularity 0 is the least of --popularity_range=0,0.25, and one beyond may be better: try "
+            "--popularity_range=-0.5,0.25")
+    assert "at_border" not in inside and at_border["at_border"] == said
+    assert said in caplog.text
+
+
+def test_what_is_no_end_of_the_range_is_no_border():
+    border = lambda value, *bounds, popularity=("auto",): curve.border_of(
+        value, DialConfig(popularity=popularity, popularity_range=bounds))
+    assert border(-0.25, "-0.25", "1.25").endswith("the least of --popularity_range=-0.25,1.25, and one beyond may be "
+                                                   "better: try --popularity_range=-0.75,1.25")
+    assert border(4.75, "0", "4.75").endswith("try --popularity_range=0,5")
+    assert not border(1, "-0.25", "1.25") and not border(5, "0", "5") and not border(0, "0", "0")
+    assert not border(0.25, "0", "0.25", popularity=("0.25",))
+
+
 def test_fewer_users_choose_where_items_are_many():
     assert curve.users_to_choose_on(3416) == 10_000 and curve.users_to_choose_on(10**6) == 2000
     assert curve.users_to_choose_on(10**8) == 1000

@@ -13,23 +13,38 @@ from clrec_tf.evaluation import metrics
 from clrec_tf.evaluation import protocols
 from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.models import dial
-from clrec_tf.models.encode import Encoder
-from clrec_tf.training.restore import load_trained
+from clrec_tf.models.trained import Trained
 
 
-def compare(before: Config, now: Config, demands: list[Demand]) -> list[Judgement]:
+def compare(before: Trained, now: Trained, config: Config, demands: list[Demand]) -> list[Judgement]:
     """Judges today's model beside yesterday's.
 
     Args:
-      before, now: with --workdir of each and the same --data_dir.
+      before, now: both on the data of --data_dir.
+      config: of the day.
       demands: what is asked.
     """
-    data_dir, settings = now.paths.data_dir, now.evaluate
+    catalogue, users = _data(config)
+    values = [_values(trained, config, catalogue, users, demands) for trained in (before, now)]
+    return [_judged(demand, *(each[demand] for each in values), config.paths.seed) for demand in demands]
+
+
+def known_share(config: Config, before: str) -> float:
+    """Share of today's next clicks that are on items of the vocabulary of an earlier data folder."""
+    catalogue, users = _data(config)
+    schema = schema_lib.load_schema(before)
+    known = set(read_catalogue(before, schema, schema_lib.load_manifest(before)).original_ids)
+    was_known = np.array([False, *(item in known for item in catalogue.original_ids)])
+    targets = users.next_clicks  # above the catalogue are hash buckets
+    return float(was_known[np.where(targets < len(was_known), targets, 0)].mean())
+
+
+def _data(config: Config) -> tuple[Catalogue, EvaluationSet]:
+    """The items of --data_dir, and the users of --eval_split."""
+    data_dir, settings = config.paths.data_dir, config.evaluate
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
-    catalogue = read_catalogue(data_dir, schema, manifest)
-    users = read_evaluation_set(data_dir, settings.eval_split, schema, manifest, settings.max_users, now.paths.seed)
-    values = [_values(config, catalogue, users, demands) for config in (before, now)]
-    return [_judged(demand, *(each[demand] for each in values), now.paths.seed) for demand in demands]
+    users = read_evaluation_set(data_dir, settings.eval_split, schema, manifest, settings.max_users, config.paths.seed)
+    return read_catalogue(data_dir, schema, manifest), users
 
 
 def relative_interval(before: np.ndarray, now: np.ndarray, seed: int) -> tuple[float, float]:
@@ -49,12 +64,10 @@ def _judged(demand, before, now, seed) -> Judgement:
     return Judgement(demand, float(before.mean()), float(now.mean()), *relative_interval(before, now, seed))
 
 
-def _values(config: Config, catalogue: Catalogue, users: EvaluationSet, demands: list[Demand]
+def _values(trained: Trained, config: Config, catalogue: Catalogue, users: EvaluationSet, demands: list[Demand]
             ) -> dict[Demand, np.ndarray]:
     """Of each demand the metric by user, [U], or of a metric of all lists one number."""
-    settings = config.evaluate
-    trained = load_trained(config, settings.eval_checkpoint)
-    encoder = Encoder(trained.model, trained.max_history, catalogue.cold)
+    settings, encoder = config.evaluate, trained.encoder(catalogue.cold)
     vectors = dial.with_coordinate(encoder.searched(users, settings.eval_intents), 0.0)
     coordinate = counted_of(trained, catalogue, config.paths.data_dir).coordinate
     items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows), coordinate)

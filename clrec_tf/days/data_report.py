@@ -11,13 +11,15 @@ def between(before: str, now: str) -> dict:
 
     Returns:
       users, items, clicks: [before, now]; `new_items` and `new_item_clicks`, shares of today's items and training
-      clicks; `lost_features`, names; `new_values`, feature -> values never seen; `drift`, see `drift`.
+      clicks; `lost_features`, names; `widened_features`, of one value before and several now;
+      `new_values`, feature -> values never seen; `drift`, see `drift`.
     """
     schemas = [schema_lib.load_schema(folder) for folder in (before, now)]
     catalogues = [read_catalogue(folder, schema, schema_lib.load_manifest(folder))
                   for folder, schema in zip((before, now), schemas)]
-    names = [[*(feature.name for feature in schema.features), *(feature.key for feature in schema.query_features)]
-             for schema in schemas]
+    features = [{feature.name: feature.width for feature in schema.features}
+                | {feature.key: feature.width for feature in schema.query_features} for schema in schemas]
+    names, widths = [list(each) for each in features], features
     values = [read_feature_values(folder) for folder in (before, now)]
     known = set(catalogues[0].original_ids)
     new = np.array([item not in known for item in catalogues[1].original_ids], bool)
@@ -27,6 +29,7 @@ def between(before: str, now: str) -> dict:
         clicks=[schema.total_clicks for schema in schemas], new_items=round(float(new.mean()), 4),
         new_item_clicks=round(float(counts[new].sum() / max(counts.sum(), 1)), 4),
         lost_features=sorted(set(names[0]) - set(names[1])),
+        widened_features=sorted(name for name in widths[0] if widths[0][name] == 1 < widths[1].get(name, 1)),
         new_values={name: len(set(values[1][name]) - set(values[0].get(name, ()))) for name in names[1]
                     if name in values[1]},
         drift=round(drift(*(dict(zip(each.original_ids, each.counts)) for each in catalogues)), 4))

@@ -3,16 +3,19 @@
 Every step leaves alone what is complete, so a day that was killed is finished by the same command::
 
     DAYS/history.jsonl            one line a day
+    DAYS/history.png              the same as a picture
+    DAYS/daily.lock               held by the daily at work
     DAYS/2026-11-29/data          today's data set
     DAYS/2026-11-29/run           today's training
     DAYS/2026-11-29/yesterday     yesterday's model on today's data, untrained: what today's is compared with
     DAYS/export/1, 2, …           what is published (--export_dir)
 """
-import dataclasses
+import contextlib
 import datetime
 import os
 import re
 import time
+from typing import Iterator
 from typing import Optional
 
 from absl import logging
@@ -21,11 +24,17 @@ from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import comparison
-from clrec_tf.days import data_report
+from clrec_tf.days.data_checks import check_data
+from clrec_tf.days.explained import explained
+from clrec_tf.days.folders import DayFolders
 from clrec_tf.days import gate as gate_lib
 from clrec_tf.days import history
-from clrec_tf.errors import DataError
+from clrec_tf.days.history_figure import draw_history
+from clrec_tf.days.history_figure import FIGURE_FILE
+from clrec_tf.days.one_daily import alone
+from clrec_tf.days.one_daily import LOCK_FILE
 from clrec_tf.errors import UserError
+from clrec_tf.models.trained import Trained
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.publishing.export_run import export
 from clrec_tf.retrieval.export_folder import taken_versions
@@ -36,31 +45,13 @@ from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.evaluate_run import evaluate
 from clrec_tf.training import loop
+from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
-
-
-@dataclasses.dataclass(frozen=True)
-class DayFolders:
-    """Where a day's things are."""
-    root: str
-
-    @property
-    def data(self) -> str:
-        """Its data set."""
-        return os.path.join(self.root, "data")
-
-    @property
-    def run(self) -> str:
-        """Its training."""
-        return os.path.join(self.root, "run")
-
-    @property
-    def yesterday(self) -> str:
-        """Yesterday's model on its data."""
-        return os.path.join(self.root, "yesterday")
+_OTHERS = ("export", history.HISTORY_FILE, FIGURE_FILE, LOCK_FILE)  # what else stands beside the days
+_CEILING = "ceiling/full"
 
 
 def run_day(config: Config) -> int:
@@ -71,14 +62,31 @@ def run_day(config: Config) -> int:
 
     Raises:
       GateError: today's data drifted too far, or today's model is worse; nothing was replaced. UserError: bad settings
-      or data.
+      or data; BusyError: another daily is at work in --days_dir.
     """
     days_dir = require(config.days.days_dir, "days_dir", "daily keeps a folder for each day there")
     demands = gate_lib.demands_of(config.days.gate)
     day = config.days.day or datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    if not _NAME.fullmatch(day) or day == "export":
-        raise UserError(f"--day={day} must be a name of letters, digits, dots and hyphens, such as 2026-11-29")
-    os.makedirs(days_dir, exist_ok=True)
+    _check_settings(config, day)
+    with alone(days_dir):
+        return _day_alone(config, days_dir, day, demands)
+
+
+def _check_settings(config: Config, day: str) -> None:
+    """`UserError` where a flag is none that daily can follow."""
+    if not _NAME.fullmatch(day) or day in _OTHERS:
+        raise UserError(f"--day={day} must be a name of letters, digits, dots and hyphens, such as 2026-11-29, and "
+                        f"none of {', '.join(_OTHERS)}")
+    for flag, value in (("vocabulary_from", config.prepare.vocabulary_from), ("init_from", config.train.init_from)):
+        if value:
+            raise UserError(f"--{flag}={value}: daily takes the last published day of --days_dir; leave --{flag} out")
+    if config.prepare.dry_run:
+        raise UserError("--dry_run: daily trains on what it prepares; look at the data with python -m clrec_tf.prepare "
+                        "--dry_run")
+
+
+def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.Demand]) -> int:
+    """`run_day`, of the process that has the folder for itself."""
     days = history.read(days_dir)
     yesterday = history.last_published(days, day)
     folders = DayFolders(os.path.join(days_dir, day))
@@ -88,46 +96,93 @@ def run_day(config: Config) -> int:
         if os.path.exists(folders.data):
             _prepared(config, folders, day)  # an error where the day was published from another log
         logging.info("day %s is published already", day)
-        print(history.table(days))
+        _show(days_dir)
         return 0
-    entry = dict(day=day, yesterday=yesterday and yesterday["day"], began=round(time.time()))
+    later = history.published_after(days, day)
+    if later:
+        raise UserError(f"--day={day}: day {later} came after it and is published, so this one's older model would "
+                        f"take its place in {config.paths.export_dir}: run the next day, whose log holds this one's "
+                        "clicks")
+    if before and not os.path.isdir(before.data):
+        raise UserError(f"--days_dir={days_dir}: {before.data} of day {yesterday['day']}, the last published one, is "
+                        "gone, and today's numbers go on from it: restore the folder, or begin anew in another "
+                        "--days_dir")
+    entry = dict(day=day, yesterday=yesterday and yesterday["day"], began=round(time.time()), stages={})
     try:
         code = _stages(config, folders, before, demands, entry)
     except gate_lib.GateError as error:
-        history.record(days_dir, entry | dict(reason=str(error)))
-        print(history.table(history.read(days_dir)))
+        _record(days_dir, entry | dict(reason=str(error)))
         raise
-    if code:
-        return code
+    if not code:
+        _record(days_dir, entry)
+    return code
+
+
+def _record(days_dir: str, entry: dict) -> None:
+    """Closes the day's entry; prints and draws the history."""
+    entry["seconds"] = round(sum(entry["stages"].values()), 1)
     history.record(days_dir, entry)
-    print(history.table(history.read(days_dir)))
-    return 0
+    _show(days_dir)
+
+
+def _show(days_dir: str) -> None:
+    """Prints and draws the history. A picture that cannot be written says so, and the day stands all the same."""
+    days = history.read(days_dir)
+    print(history.table(days))
+    try:
+        logging.info("wrote %s", draw_history(days_dir, days))
+    except UserError as error:
+        logging.warning("%s (the day itself is done; the same command draws it)", error)
+
+
+@contextlib.contextmanager
+def _stage(name: str, entry: dict) -> Iterator[None]:
+    """Logs a stage, and notes its seconds. What a killed command had done is not in them."""
+    logging.info("day %s: %s", entry["day"], name)
+    begin = time.monotonic()
+    try:
+        yield
+    finally:
+        entry["stages"][name] = round(time.monotonic() - begin, 1)
 
 
 def _stages(config: Config, folders: DayFolders, before: Optional[DayFolders], demands, entry: dict) -> int:
     """What `run_day` does; fills the day's entry."""
-    logging.info("day %s%s: prepare", entry["day"], f", after {entry['yesterday']}" if before else ", the first one")
-    schema = _prepared(config, folders, entry["day"])
-    entry |= dict(clicks=schema.total_clicks, items=schema.num_items)
+    logging.info("day %s%s", entry["day"], f", after {entry['yesterday']}" if before else ", the first one")
+    with _stage("prepare", entry):
+        schema = _prepared(config, folders, entry["day"])
+        entry |= dict(clicks=schema.total_clicks, items=schema.num_items)
+        if before:
+            check_data(config, folders, before, entry)
+            config = config.but(init_from=before.run)
+    with _stage("train", entry):
+        code = _trained(config, before, entry)
+    if code:
+        return code
+    with _stage("evaluate", entry):
+        today = load_trained(config, config.evaluate.eval_checkpoint)
+        metrics = evaluate(config.but(ks=_cutoffs(config, demands)), today)
+        entry |= dict(metrics={name: value for name, value in metrics.items() if _is_kept(name)},
+                      users=metrics["users"])
+        if _CEILING in metrics:
+            entry["findable"] = round(metrics[_CEILING], 4)
     if before:
-        _compare_data(config, folders, before, entry)
-        config = config.but(init_from=before.run)
-    logging.info("day %s: train", entry["day"])
+        with _stage("compare", entry):
+            _judge(config, folders, before, today, demands, entry)
+    with _stage("export", entry):
+        entry |= dict(version=_published(config, today), status=history.PUBLISHED)
+    return 0
+
+
+def _trained(config: Config, before: Optional[DayFolders], entry: dict) -> int:
+    """Trains, from yesterday's run where there is one; the exit code."""
     try:
-        code = loop.train(config, LocalRuntime())
+        return loop.train(config, LocalRuntime())
     except UserError as error:
         if not before:
             raise
-        raise type(error)(f"day {entry['day']}: {error}. (daily sets --workdir and --init_from itself: give the settings "
-                          f"of day {entry['yesterday']}, or begin anew in another --days_dir)") from error
-    if code:
-        return code
-    metrics = evaluate(config.but(ks=_cutoffs(config, demands)))
-    entry["metrics"] = {name: value for name, value in metrics.items() if _is_kept(name)}
-    if before:
-        _judge(config, folders, before, demands, entry)
-    entry.update(status=history.PUBLISHED, version=_published(config), seconds=round(time.time()) - entry["began"])
-    return 0
+        raise explained(error, entry["day"], f"daily sets --workdir and --init_from itself: give the settings of day "
+                                             f"{entry['yesterday']}, or begin anew in another --days_dir") from error
 
 
 def _of_day(config: Config, folders: DayFolders, before: Optional[DayFolders]) -> Config:
@@ -142,46 +197,19 @@ def _prepared(config: Config, folders: DayFolders, day: str) -> schema_lib.Schem
     try:
         return prepare_folder(config.paths, config.prepare)
     except UserError as error:
-        raise type(error)(f"day {day}: {error}. (daily sets --data_dir and --vocabulary_from itself: correct --input, "
-                          f"--from, --to or --day, or remove {folders.root} to begin the day anew)") from error
+        raise explained(error, day, "daily sets --data_dir and --vocabulary_from itself: correct --input, its columns, "
+                                    f"--from, --to or --day; remove {folders.root} to begin the day anew, or give "
+                                    "another --days_dir to begin without yesterday") from error
 
 
-def _compare_data(config, folders, before, entry):
-    """Reports what changed; `DataError` where it is the same log again, `GateError` where it drifted too far."""
-    schemas = [schema_lib.load_schema(folder.data) for folder in (before, folders)]
-    if _clicks_of(schemas[0]) == _clicks_of(schemas[1]):
-        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, and cut alike: give "
-                        f"the log of day {entry['day']}, and remove {folders.root}")
-    entry["data"] = report = data_report.between(before.data, folders.data)
-    print(f"data of {entry['day']} beside {entry['yesterday']}:")
-    for name, value in report.items():
-        print(f"  {name}: {value}")
-    if report["lost_features"]:
-        entry["status"] = history.STOPPED
-        raise gate_lib.GateError(f"day {entry['day']} lacks the features {', '.join(report['lost_features'])} of day "
-                                 f"{entry['yesterday']}, on which its model rests: name them in --feature_columns or "
-                                 "--multi_feature_columns, or begin anew in another --days_dir")
-    if report["drift"] >= config.days.max_drift < 1.0:
-        entry["status"] = history.STOPPED
-        raise gate_lib.GateError(
-            f"the clicks of day {entry['day']} have a total variation of {report['drift']:.3f} from those of day "
-            f"{entry['yesterday']} (--max_drift={config.days.max_drift:g}): is the log whole and of the same source? "
-            f"If it is right, raise --max_drift; nothing was trained, and the model of {entry['yesterday']} stays")
-
-
-def _clicks_of(schema: schema_lib.Schema) -> tuple:
-    """What decides which clicks a data set has: files of the log, and where they were cut."""
-    beside = ("vocabulary_from", "item_features", "dense_features", "impressions")
-    files = {name: digest for name, digest in schema.settings["sha256"].items() if name not in beside}
-    return files, schema.settings["from_time"], schema.settings["to_time"]
-
-
-def _judge(config, folders, before, demands, entry):
+def _judge(config, folders, before, today: Trained, demands, entry):
     """Compares both models on today's next clicks; `GateError` where today's is worse."""
-    yesterdays = config.but(workdir=folders.yesterday, init_from=before.run, eval_checkpoint="latest")
+    yesterdays = config.but(workdir=folders.yesterday, init_from=before.run)
     _convert(yesterdays)
-    judgements = comparison.compare(yesterdays, config, demands)
+    judgements = comparison.compare(load_trained(yesterdays, "latest"), today, config, demands)
     entry["gate"] = [judgement.text() for judgement in judgements]
+    entry["compared"] = [judgement.numbers() for judgement in judgements]
+    entry["findable_yesterday"] = round(comparison.known_share(config, before.data), 4)
     print(*entry["gate"], sep="\n")
     failed = [judgement for judgement in judgements if not judgement.passed]
     if failed:
@@ -197,15 +225,15 @@ def _convert(config: Config):
         set_up(config, LocalRuntime()).checkpoints.save()
 
 
-def _published(config: Config) -> int:
+def _published(config: Config, today: Trained) -> int:
     """Exports today's model, unless the newest version is it already; returns the version."""
+    prefix = find_checkpoint(config.paths.workdir, config.export.export_checkpoint, "export_checkpoint")
     versions = taken_versions(config.paths.export_dir)
     if versions:
         newest = os.path.join(config.paths.export_dir, str(max(versions)))
-        prefix = find_checkpoint(config.paths.workdir, config.export.export_checkpoint, "export_checkpoint")
         if read_manifest(newest).get("checkpoint_hash") == checkpoint_hash(prefix):
             return max(versions)
-    return int(os.path.basename(export(config)))
+    return int(os.path.basename(export(config, today if prefix == today.checkpoint else None)))
 
 
 def _cutoffs(config: Config, demands) -> tuple[str, ...]:
@@ -214,6 +242,7 @@ def _cutoffs(config: Config, demands) -> tuple[str, ...]:
 
 
 def _is_kept(name: str) -> bool:
-    """Whether a metric stands in the history: those of full rankings as trained, and the popularity chosen."""
+    """Whether a metric stands in the history: those of full rankings as trained and at popularity 1, and the popularity
+    chosen."""
     return name == "popularity" or name.partition("@")[0] in ("hr", "ndcg", "aggregate_diversity") and (
-        name.endswith("/full") or name.endswith(("/cold", "/warm")))
+        name.endswith(("/full", "/full/popularity=1", "/cold", "/warm")))

@@ -59,6 +59,11 @@ class Judgement:
         """Whether the change is at least what is demanded."""
         return self.change >= self.demand.change - _ROUNDING
 
+    def numbers(self) -> dict:
+        """For the history: `metric`, `before`, `now`, `low` and `high` of the relative change, `demanded`, `passed`."""
+        return dict(metric=self.demand.metric, before=self.before, now=self.now, low=self.low, high=self.high,
+                    demanded=self.demand.change, passed=self.passed)
+
     def text(self) -> str:
         """One line."""
         interval = "" if self.low is None else f" (95 %: {self.low:+.1%} to {self.high:+.1%})"

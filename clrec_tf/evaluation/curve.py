@@ -13,6 +13,7 @@ from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import most_popular_lists
 from clrec_tf.models import dial
 from clrec_tf.settings.dial import DialConfig
+from clrec_tf.settings.dial import MOST
 from clrec_tf.settings.serving import EvaluateConfig
 
 CURVE_STEP = 0.25  # between popularities of a curve, beside the bounds of the range
@@ -81,7 +82,8 @@ class Choice:
 
     Attributes:
       popularity: α.
-      chosen_by: rule and curve, for a manifest: metric, tolerance, split, users, curve {"α": [metric, diversity]}.
+      chosen_by: rule and curve, for a manifest: metric, tolerance, split, users, curve {"α": [metric, diversity]}, and
+        where α is an end of --popularity_range `at_border`, which says so.
     """
     popularity: float
     chosen_by: dict
@@ -108,9 +110,25 @@ def choose(user_vectors: np.ndarray, item_vectors: np.ndarray, coordinate: np.nd
     logging.info("popularity %g chosen by %s on %d validation users: %s", value, settings.popularity_metric,
                  users.num_users, ", ".join(f"{at:g}: {metric:.4f} ({distinct} items)"
                                             for at, (metric, distinct) in pairs.items()))
+    border = border_of(value, settings)
+    if border:
+        logging.warning("%s", border)
     return Choice(value, dict(
         metric=settings.popularity_metric, tolerance=settings.popularity_tolerance, split="valid",
-        users=users.num_users, curve={f"{at:g}": list(pair) for at, pair in pairs.items()}))
+        users=users.num_users, curve={f"{at:g}": list(pair) for at, pair in pairs.items()},
+        **(dict(at_border=border) if border else {})))
+
+
+def border_of(value: float, settings: DialConfig) -> str:
+    """Says that a chosen popularity is an end of --popularity_range, and a wider one to try; empty where it is not,
+    where nothing was to be chosen, and where there is none beyond."""
+    lowest, highest = settings.range
+    if len(popularities(settings)) < 2 or lowest < value < highest or abs(value) >= MOST:
+        return ""
+    end, wider = ("largest", (lowest, highest + 0.5)) if value == highest else ("least", (lowest - 0.5, highest))
+    wider = ",".join(f"{min(max(bound, -MOST), MOST):g}" for bound in wider)
+    return (f"popularity {value:g} is the {end} of --popularity_range={lowest:g},{highest:g}, and one beyond may be "
+            f"better: try --popularity_range={wider}")
 
 
 def users_to_choose_on(num_items: int) -> int:

@@ -83,8 +83,9 @@ def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     check_intents(settings, trained.model.num_intents)
     logging.info("evaluating %s (step %d)", trained.checkpoint, trained.step)
     data = _read(config, trained)
-    encoded = _encode(trained.model, trained, data)
-    initial = functools.cache(lambda: _encode(_initial(config, trained), trained, data))
+    encoded = _encoded(trained.encoder(data.catalogue.cold), data)
+    initial = functools.cache(lambda: _encoded(
+        Encoder(_initial(config, trained), trained.max_history, data.catalogue.cold), data))
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
     scorer = vector_scorer(*encoded.vectors(data.users, settings.eval_intents), trained.model.temperature)
     result |= cold_references(scorer, data.users, data.catalogue, trained.schema.features, settings, config.paths.seed)
@@ -113,9 +114,8 @@ def _read(config, trained) -> _Data:
     return _Data(catalogue, users, read_log_items(data_dir, trained.schema) if settings.auc else 0)
 
 
-def _encode(model, trained, data) -> _Encoded:
-    encoder = Encoder(model, trained.max_history, data.catalogue.cold)
-    return _Encoded(model, encoder, encoder.compared_items(data.catalogue.item_rows))
+def _encoded(encoder: Encoder, data) -> _Encoded:
+    return _Encoded(encoder.model, encoder, encoder.compared_items(data.catalogue.item_rows))
 
 
 def _initial(config, trained):

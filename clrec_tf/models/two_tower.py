@@ -8,15 +8,14 @@ Batches are dicts of tensors (see ``data/input_pipeline``)::
     user_id  [B]     int64
     weight   [B]     float32  importance; 0 = the row does not count and does not enter the queue
     time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
-    dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (only for data with dwell times, and models that
-                            read them); the target's is not there
+    dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (for models that read them)
     event    [B,T]   int64  number of the behaviour, 0 = none (only for data with --event_weights)
     query    [B,W]   int64  query row of the request (only for data with features of users or requests)
     seed     [2]     int64  of the step's random numbers (dropout); absent outside of training
 
 Batches of --target_mode=all (see ``data/windows``) have w histories of at most L clicks, and N targets in them: history
-[w,L,C], length [w], time_gap (from each click to its target, the click after it), dwell and event [w,L], but target
-[N,C], query [N,W], user_id and weight [N], and one thing more::
+[w,L,C], length [w], time_gap (to the click after), dwell and event [w,L], but target [N,C], query [N,W], user_id and
+weight [N], and one thing more::
 
     row      [N]     int64  the position among w·L, row by row, that each target follows
 """
@@ -70,8 +69,6 @@ class TwoTower(tf.keras.Model):
         """A freshly initialised model from ``build.TowerInputs``; `UserError` where settings and data do not agree."""
         raise NotImplementedError
 
-    # Facts that training, evaluation and serving ask for.
-
     @property
     def logit_bound(self) -> float:
         """What no logit exceeds: 1/ρ for the cosine."""
@@ -94,7 +91,7 @@ class TwoTower(tf.keras.Model):
 
     @property
     def reads(self) -> frozenset:
-        """What the query tower reads of clicks beside the items: of "times", "dwell"."""
+        """What the query tower reads of clicks beside items and behaviours: of "times", "dwell"."""
         return self.user_encoder.reads
 
     @property
@@ -184,8 +181,8 @@ class TwoTower(tf.keras.Model):
 
     def hidden_histories(self, count, batch, training):
         """Which of `count` examples a step sees no clicks of, [count] bool."""
-        hiding = training and self.history_dropout
-        return hidden_histories(count, hiding, batch["seed"]) if hiding else tf.zeros([count], tf.bool)
+        share = self.history_dropout if training else 0.0
+        return hidden_histories(count, share, batch["seed"]) if share else tf.zeros([count], tf.bool)
 
     def auxiliary_losses(self, encoded, batch):
         """What the model adds to the loss of each row, whatever the loss: [B], or a scalar for all rows."""

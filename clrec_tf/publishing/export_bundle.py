@@ -65,7 +65,7 @@ class TrainingFacts:
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
                   config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
                   max_k: int = 1000, feature_values: Optional[dict[str, list[str]]] = None,
-                  query: QueryValues = QueryValues()) -> str:
+                  query: QueryValues = QueryValues(), encoder: Optional[Encoder] = None) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -81,6 +81,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       max_k: most results that a service gives a user, up to which the index is tuned.
       query: what the model reads beside clicked items and times.
       feature_values: feature -> its values by number from 1, by which items are inserted later; None: not known.
+      encoder: of the model, where one is made already.
 
     Returns:
       The version's folder.
@@ -90,7 +91,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
     """
     _check_before_work(export_dir, config, model_name, schema.num_items)
     dial = dial or Dial(catalogue.counts)
-    encoder = Encoder(model, facts.max_history, catalogue.cold)
+    encoder = encoder or Encoder(model, facts.max_history, catalogue.cold)
     candidates = encode_candidates(encoder, catalogue, dial.counts, model.temperature, config.cold_items)
     if config.cold_items and catalogue.cold is not None and catalogue.cold.any() and not model.id_dropout:
         logging.warning("%d of %d items have no training click, and without --id_dropout nothing was learned of their "
@@ -122,8 +123,9 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         tf_serving.write_configs(export_dir, model_name, config.serving_base_path, f"export_dir={export_dir}")
     folder = os.path.join(export_dir, str(version))
     logging.info("published %s: %d items, %s index, recall@%d at least %.4f at every popularity from %g to %g, %g by "
-                 "default", folder, len(candidates.items), index.kind, measured["recall_k"], measured["recall"],
-                 dial.lowest, dial.highest, dial.default)
+                 "default%s", folder, len(candidates.items), index.kind, measured["recall_k"], measured["recall"],
+                 dial.lowest, dial.highest, dial.default,
+                 f" ({dial.chosen_by['at_border']})" if "at_border" in dial.chosen_by else "")
     return folder
 
 

@@ -1,5 +1,6 @@
 """The stage export: restores the model of a run, chooses its dial, and publishes a bundle of it."""
 import dataclasses
+from typing import Optional
 
 from absl import logging
 
@@ -16,7 +17,7 @@ from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.popularity import choose_popularity
 from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.models.dial import Dial
-from clrec_tf.models.encode import Encoder
+from clrec_tf.models.trained import Trained
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
 from clrec_tf.retrieval.export_folder import export_dir_of
@@ -24,8 +25,12 @@ from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.training.restore import load_trained
 
 
-def export(config: Config) -> str:
+def export(config: Config, trained: Optional[Trained] = None) -> str:
     """Publishes the checkpoint `--export_checkpoint` of a run and returns the version's folder.
+
+    Args:
+      config: of the command.
+      trained: the model of that checkpoint, where it is restored already.
 
     Raises:
       UserError: a missing run, data that is not the run's, or a check of the bundle that fails; nothing is left then.
@@ -33,7 +38,7 @@ def export(config: Config) -> str:
     require(config.paths.workdir, "workdir", "export reads the checkpoint of a run")
     data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
     curve.check_settings(config.dial)
-    trained = load_trained(config, config.export.export_checkpoint, "export_checkpoint")
+    trained = trained or load_trained(config, config.export.export_checkpoint, "export_checkpoint")
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     if trained.schema.item_rows > trained.schema.num_items + 1:
         logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "
@@ -42,7 +47,7 @@ def export(config: Config) -> str:
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
                          _dial(config, data_dir, trained, catalogue), config.serve.max_k, read_feature_values(data_dir),
-                         query_values(data_dir, trained.schema, trained.model))
+                         query_values(data_dir, trained.schema, trained.model), trained.encoder(catalogue.cold))
 
 
 def query_values(data_dir: str, schema: Schema, model) -> QueryValues:
@@ -62,7 +67,7 @@ def _dial(config, data_dir, trained, catalogue) -> Dial:
     given = Dial(counts.counts, 0.0, *settings.range, counts.source, dict(metric="given"))
     if settings.values is not None and len(settings.values) == 1:
         return dataclasses.replace(given, default=settings.values[0])
-    encoder = Encoder(trained.model, trained.max_history, catalogue.cold)
+    encoder = trained.encoder(catalogue.cold)
     choice = choose_popularity(config, trained, encoder, encoder.compared_items(catalogue.item_rows), catalogue, counts)
     if choice is None:
         return dataclasses.replace(given, chosen_by=dict(metric="none"))

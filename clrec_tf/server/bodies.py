@@ -4,14 +4,7 @@
 """
 import dataclasses
 import functools
-from typing import Annotated
-from typing import Any
-from typing import get_args
-from typing import get_origin
-from typing import Literal
-from typing import Optional
-from typing import Sequence
-from typing import Union
+from typing import Annotated, Any, get_args, get_origin, Literal, Optional, Sequence, Union
 
 import msgspec
 
