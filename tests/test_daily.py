@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import read_catalogue
@@ -28,6 +29,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.training.checkpoints import find_checkpoint
 from tests import forked
 from tests.test_warm_start import day_log
 
@@ -197,7 +199,25 @@ def test_judgements():
     judged = lambda before, now: gate.Judgement(demand, before, now)
     assert judged(0.5, 0.495).passed and not judged(0.5, 0.4949).passed
     assert "0 beside 0 says nothing" in judged(0.0, 0.0).text()
-    assert judged(0.0, 0.0).passed and judged(0.0, 0.1).passed and not judged(0.1, 0.0).passed
+    assert not judged(0.0, 0.0).passed and judged(0.0, 0.1).passed and not judged(0.1, 0.0).passed
+
+
+def test_the_published_checkpoint_is_compared_and_few_users_pass_nothing(tmp_path):
+    """Yesterday's best checkpoint is not its latest."""
+    days = tmp_path / "days"
+    settings = dict(epochs=4, validate_every=1.0, learning_rate=.5)  # too high, so that the first epoch is the best
+    assert run_day(day_config(days, 0, **settings)) == 0
+    run = days / "day0" / "run"
+    best, latest = (find_checkpoint(str(run), which) for which in ("best", "latest"))
+    with pytest.raises(gate.GateError, match="60 users of the test part compare the models, --gate_users=61 are asked"):
+        run_day(day_config(days, 1, gate_users=61, **settings))
+    assert versions(days) == [1] and history.read(str(days))[-1]["status"] == "refused"
+    before = tf.train.load_checkpoint(find_checkpoint(str(days / "day1" / "yesterday"), "latest"))
+    table = "model/user_encoder/attention/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+    was_best, was_latest = (tf.train.load_checkpoint(prefix).get_tensor(table) for prefix in (best, latest))
+    np.testing.assert_array_equal(before.get_tensor(table), was_best)
+    assert np.abs(was_best - was_latest).max() > 0
+    assert run_day(day_config(days, 1, gate_users=60, **settings)) == 0 and versions(days) == [1, 2]
 
 
 def test_relative_interval_is_paired():

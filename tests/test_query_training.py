@@ -8,6 +8,7 @@ from clrec_tf.data.catalogue import read_feature_values
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
+from clrec_tf import evaluate
 from clrec_tf.models.encode import Encoder
 from clrec_tf.models.build import build_model
 from clrec_tf.training.checkpoint_names import shapes_of
@@ -119,3 +120,27 @@ def test_a_model_without_them_is_as_it_was(data_dir):
     assert without == {name: shape for name, shape in found.items() if name not in added}
     assert {name.split("/")[1] + "/" + name.split("/")[2] for name in added} == {
         "query_encoder/tables", "query_encoder/mlp", "click_encoder/event_table"}
+
+
+@pytest.mark.slow
+def test_evaluate_tells_what_strangers_get(data_dir, tmp_path):
+    """By a loop over the users, whose vectors are those of the request's country alone."""
+    model = dict(queue="in_batch", embedding_dim=16, time_embedding="none", history_dropout=.3)
+    settings = small_run.config(data_dir, tmp_path / "run", model=model, epochs=6, batch_size=64).but(ks=("4",))
+    assert small_run.run(settings) == 0
+    result = evaluate.evaluate(settings)
+    trained_model = load_trained(settings, "best").model
+    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+    catalogue, users = read_catalogue(data_dir, schema, manifest), read_evaluation_set(data_dir, "test", schema, manifest)
+    items, hits = Encoder(trained_model, 6).compared_items(catalogue.item_rows), []
+    for row in range(users.num_users):
+        vector = trained_model.user_vectors(np.zeros((1, 6, 16), np.float32), np.zeros((1, 6), bool),
+                                            query=users.query[row:row + 1].astype(np.int64)).numpy()[0]
+        scores = items @ vector
+        seen = users.history_ids[users.history_splits[row]:users.history_splits[row + 1]]
+        target = users.next_clicks[row]
+        scores[[item - 1 for item in seen if item != target]] = -np.inf
+        hits.append(np.sum(scores > scores[target - 1]) < 4)
+    assert result["hr@4/full/strangers"] == pytest.approx(np.mean(hits), abs=1e-6)
+    assert result["hr@4/full/strangers"] > result["most_popular/hr@4/full"] + .1
+    assert "hr@4/full/strangers/popularity=1" in result

@@ -149,6 +149,12 @@ class EvaluationSet:
             target_ids=np.where(inside, users.history_ids[following], users.next_clicks),
             target_splits=np.arange(users.num_users + 1), **cut)
 
+    def without_histories(self) -> "EvaluationSet":
+        """The same users as if no click of theirs were known."""
+        nothing = {name: None if getattr(self, name) is None else getattr(self, name)[:0]
+                   for name in ("history_ids", *OF_HISTORY)}
+        return dataclasses.replace(self, history_splits=np.zeros_like(self.history_splits), **nothing)
+
     def sample(self, max_users: int, seed: int) -> "EvaluationSet":
         """At most `max_users` users (0: all) drawn without replacement, in their order."""
         return self.take(self.sample_rows(max_users, seed)) if 0 < max_users < self.num_users else self

@@ -29,6 +29,15 @@ def compare(before: Trained, now: Trained, config: Config, demands: list[Demand]
     return [_judged(demand, *(each[demand] for each in values), config.paths.seed) for demand in demands]
 
 
+def too_few(config: Config) -> str:
+    """Why the users of the test part are too few to judge by (--gate_users); "" where they are not."""
+    _, users = _data(config)
+    asked = config.days.gate_users
+    return "" if users.num_users >= asked else (
+        f"{users.num_users} users of the {config.evaluate.eval_split} part compare the models, --gate_users={asked} are "
+        "asked: give a log with more, or lower --gate_users")
+
+
 def known_share(config: Config, before: str) -> float:
     """Share of today's next clicks that are on items of the vocabulary of an earlier data folder."""
     catalogue, users = _data(config)

@@ -207,22 +207,24 @@ def _judge(config, folders, before, today: Trained, demands, entry):
     yesterdays = config.but(workdir=folders.yesterday, init_from=before.run)
     _convert(yesterdays)
     judgements = comparison.compare(load_trained(yesterdays, "latest"), today, config, demands)
+    few = comparison.too_few(config) if demands else ""
     entry["gate"] = [judgement.text() for judgement in judgements]
     entry["compared"] = [judgement.numbers() for judgement in judgements]
     entry["findable_yesterday"] = round(comparison.known_share(config, before.data), 4)
     print(*entry["gate"], sep="\n")
-    failed = [judgement for judgement in judgements if not judgement.passed]
+    failed = [*([few] if few else []), *(each.text() for each in judgements if not each.passed)]
     if failed:
         entry["status"] = history.REFUSED
         raise gate_lib.GateError(
-            f"the model of day {entry['day']} is not published: {'; '.join(each.text() for each in failed)}. The model "
-            f"of day {entry['yesterday']} stays. Look at {folders.run}; train longer, or change --gate, and run again")
+            f"the model of day {entry['day']} is not published: {'; '.join(failed)}. The model of day "
+            f"{entry['yesterday']} stays. Look at {folders.run}; train longer, or change --gate, and run again")
 
 
 def _convert(config: Config):
-    """Yesterday's model as it is on today's data, saved as the checkpoint of step 0."""
+    """Yesterday's model, the one that was evaluated and is served, on today's data: the checkpoint of step 0."""
     if not checkpoint_list.kept(os.path.join(config.paths.workdir, LATEST_FOLDER)):
-        set_up(config, LocalRuntime()).checkpoints.save()
+        which = "latest" if config.evaluate.eval_checkpoint == "latest" else "best"
+        set_up(config, LocalRuntime(), which).checkpoints.save()
 
 
 def _published(config: Config, today: Trained) -> int:

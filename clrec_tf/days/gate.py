@@ -56,8 +56,8 @@ class Judgement:
 
     @property
     def passed(self) -> bool:
-        """Whether the change is at least what is demanded."""
-        return self.change >= self.demand.change - _ROUNDING
+        """Whether the change is at least what is demanded; 0 beside 0 says nothing, and does not pass."""
+        return bool(self.before or self.now) and self.change >= self.demand.change - _ROUNDING
 
     def numbers(self) -> dict:
         """For the history: `metric`, `before`, `now`, `low` and `high` of the relative change, `demanded`, `passed`."""
@@ -69,7 +69,7 @@ class Judgement:
         interval = "" if self.low is None else f" (95 %: {self.low:+.1%} to {self.high:+.1%})"
         verdict = "passed" if self.passed else "REFUSED"
         if not self.before and not self.now:
-            verdict += ", but 0 beside 0 says nothing: take a larger K, or more users"
+            verdict += ", since 0 beside 0 says nothing: take a larger K, or more users"
         return (f"{self.demand.metric}: yesterday's model {self.before:.4f}, today's {self.now:.4f}, change "
                 f"{self.change:+.1%}{interval}, at least {self.demand.change:+.1%} demanded: {verdict}")
 

@@ -34,6 +34,7 @@ from clrec_tf.evaluation.report import metrics_table
 from clrec_tf.evaluation.report import save_metrics
 from clrec_tf.evaluation.report import UNTRAINED
 from clrec_tf.evaluation.report import warn_of_large_cutoffs
+from clrec_tf.evaluation.strangers import stranger_metrics
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.models.encode import Encoder
@@ -146,7 +147,9 @@ def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
     --eval_intents says less here."""
     clicks = counted_of(trained, data.catalogue, config.paths.data_dir)
     vectors = encoded.encoder.searched(data.users, config.evaluate.eval_intents)
-    result = curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
+    strangers = stranger_metrics(encoded.encoder, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
+                                 config.evaluate, config.paths.seed)
+    result = strangers | curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
                                      config.evaluate, config.paths.seed, curve.popularities(config.dial),
                                      intervals=False, temperature=encoded.model.temperature,
                                      cold=data.catalogue.cold))

@@ -15,5 +15,7 @@ class DaysConfig(Section):
         "What today's model must reach to be published, as METRIC:CHANGE, where CHANGE is the least allowed relative "
         "change against yesterday's model on the same clicks. METRIC: hr@K/full, ndcg@K/full or "
         "aggregate_diversity@K/full, at another popularity than 0 with /popularity=A behind.")
+    gate_users: int = setting(20, "Users of the test part that --gate needs at least; a day with fewer is refused.",
+                              lower=1)
     max_drift: float = setting(1.0, "Least total variation between the click frequencies of two days' items at which "
                                     "the day is stopped before training (1: never).", lower=0.0, upper=1.0)

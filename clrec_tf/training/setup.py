@@ -71,8 +71,13 @@ class Run:
         return self.progress.stopped_early or self.progress.step >= self.total_steps
 
 
-def set_up(config: Config, runtime) -> Run:
+def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
     """Builds or restores the run in --workdir.
+
+    Args:
+      config: of the run.
+      runtime: where it trains.
+      init_checkpoint: which one of --init_from a new run begins with.
 
     Raises:
       UserError: flags that are missing or contradict each other, the data or an earlier run in the same folder.
@@ -102,7 +107,8 @@ def set_up(config: Config, runtime) -> Run:
         _restore(checkpoints, progress, settings.validation_metric, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
     begins = not progress.step
-    taken = begins and _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime)
+    taken = begins and _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime,
+                                   init_checkpoint)
     if objective.prefills and begins and not taken:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
@@ -130,11 +136,11 @@ def _restore(checkpoints: Checkpoints, progress: Progress, metric: str, runtime)
         progress.use_metric(metric)
 
 
-def _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime) -> bool:
+def _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime, which) -> bool:
     """Begins with what --init_from has learned; returns whether queues were taken over."""
     if not config.train.init_from:
         return False
-    start = WarmStart(config, schema, manifest)
+    start = WarmStart(config, schema, manifest, which)
     with runtime.unharmed("taking over --init_from"):
         return start.fill(model, optimizer, checkpoints.local_states, runtime)
 

@@ -45,12 +45,13 @@ class WarmStart:
     Args:
       config: settings of the new run, of which --init_from names the other's folder.
       schema, manifest: of the new data.
+      checkpoint: which of the run's; "best" has the model alone, without slots and queues.
 
     Raises:
       UserError: there is no such run, or it does not fit the data; DataError: it, or its data, is damaged.
     """
 
-    def __init__(self, config: Config, schema: Schema, manifest: schema_lib.Manifest):
+    def __init__(self, config: Config, schema: Schema, manifest: schema_lib.Manifest, checkpoint: str = "latest"):
         self._config, self._workdir = config, config.train.init_from
         self._flag = f"--init_from={self._workdir}"
         if os.path.realpath(self._workdir) == os.path.realpath(config.paths.workdir):
@@ -59,7 +60,7 @@ class WarmStart:
         if not os.path.exists(os.path.join(self._workdir, run_config.CONFIG_FILE)):
             raise UserError(f"{self._flag} holds no run: give the --workdir of an earlier training")
         self._saved = run_config.load(self._workdir)
-        self.prefix = checkpoints_lib.find_checkpoint(self._workdir, "latest", "init_from")
+        self.prefix = checkpoints_lib.find_checkpoint(self._workdir, checkpoint, "init_from")
         self._before, self._now = self._read_before(), Vocabularies.read(config.paths.data_dir, schema, manifest)
         self._check_schemas()
         ends = [vocabularies.catalogue.last_click.max() for vocabularies in (self._before, self._now)]
@@ -131,7 +132,7 @@ class WarmStart:
                 scratch = tempfile.mkdtemp(prefix=".init_from-", dir=self._config.paths.workdir)
             try:
                 prefix = self._converted(reader, model, tables, os.path.join(scratch, "step-0"))
-                parts = dict(model=model, **(dict(optimizer=optimizer) if self._same_optimizer() else {}))
+                parts = dict(model=model, **(dict(optimizer=optimizer) if self._same_optimizer(reader) else {}))
                 checkpoints_lib.restore(tf.train.Checkpoint(**parts), prefix, runtime.save_options).expect_partial()
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -178,14 +179,15 @@ class WarmStart:
             return np.arange(feature.rows)
         return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._now, self._before)), 0)
 
-    def _same_optimizer(self) -> bool:
-        """Whether the run's optimizer has the slots of the new one's."""
-        return self._saved["train"]["optimizer"] == self._config.train.optimizer
+    def _same_optimizer(self, reader) -> bool:
+        """Whether the checkpoint has the slots of the new optimizer."""
+        return self._saved["train"]["optimizer"] == self._config.train.optimizer and any(
+            name.startswith("optimizer/") for name in shapes_in(reader))
 
     def _converted(self, reader, model, tables, prefix: str) -> str:
         """Writes the run's model and optimizer with tables of the new sizes; returns the checkpoint's prefix."""
         shapes = shapes_in(reader)
-        kept = ("model/", "save_counter", *(["optimizer/"] if self._same_optimizer() else []))
+        kept = ("model/", "save_counter", *(["optimizer/"] if self._same_optimizer(reader) else []))
         names = [name for name in shapes if name.startswith(kept)]
         slots = slots_of(shapes, tables, model)
         of_key = {name: (variable, rows, False) for name, (variable, rows) in tables.items()}
