@@ -234,7 +234,8 @@ def run(capsys, monkeypatch, stdin="", **settings):
 
 
 def test_every_output_names_intents_and_weights(capsys, monkeypatch, tmp_path):
-    text = "".join(json.dumps(dataclasses.asdict(request)) + "\n" for request in REQUESTS)
+    lines = [dataclasses.asdict(request) for request in REQUESTS]  # features stand beside the others, not below a name
+    text = "".join(json.dumps({name: line[name] for name in line if name != "query"}) + "\n" for line in lines)
     source, vectors = tmp_path / "users.jsonl", tmp_path / "vectors.npz"
     source.write_text(text)
     settings = dict(k=5, intents=2, merge="quota")
