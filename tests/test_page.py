@@ -199,13 +199,18 @@ class TestText:
 
     def test_a_fresh_item_is_found_and_said_not_to_count(self, services, page, tmp_path):
         service, folder = services["text"], str(services["text_folder"])
-        (tmp_path / "new.jsonl").write_text(json.dumps({"id": "brand-new", "like": [text_id(3)], "title": "Fresh one"}))
+        bundle = load_bundle(folder)
+        place = bundle.positions(bundle.id_array([text_id(3)]))
+        vector = bundle.item_vectors(place)[0].tolist()
+        lines = [{"id": "brand-new", "vector": vector, "title": "Fresh one"},
+                 {"id": "liked", "like": [text_id(3)], "title": "Liked one"}]  # counts at once
+        (tmp_path / "new.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (tmp_path / "gone.txt").write_text(f"{text_id(4)}\n{text_id(5)}\n")
         update_bundle(folder, str(tmp_path / "new.jsonl"), str(tmp_path / "gone.txt"), 0.9)
         version = load_bundle(folder).manifest["version"]
         wait_for(lambda: service.request("/readyz").json["version"] == version, 30)
         page.open(address(service))
-        assert page.texts("#facts div")[1].split() == ["items", str(ITEMS - 1)]
+        assert page.texts("#facts div")[1].split() == ["items", str(ITEMS)]
         page.run("document.querySelector('#find').focus()")
         page.type("fresh o")
         page.wait("document.querySelector('#found [aria-selected=true]')?.textContent.startsWith('Fresh one')")
@@ -215,6 +220,8 @@ class TestText:
         page.settled()
         assert page.attributes(".chip", "data-id") == ["brand-new"]
         assert page.texts(".chip.strange .name")[0].split("\n") == ["Fresh one", said]
+        page.open(address(service, ["liked"]))
+        assert not page.texts(".chip.strange .name") and not messages(page)
 
     def test_small_weights_are_not_shown_as_none(self, page):
         assert [page.run(f"percent({value})") for value in (0, .0009, .001, .0994, .5)] == [

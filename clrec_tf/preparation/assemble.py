@@ -156,7 +156,8 @@ def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConf
       settings: the separator inside several-valued features, and words for what is missing.
 
     Returns:
-      The clicks, by time, then by order, then as in the file, whose `context` is the place; and the items in order of their numbers: item, title and
+      The clicks, by time, then by order, then as in the file, whose `context` is the place; and the items in order of
+      their numbers: item, title and
       features as first seen in time.
     """
     codes, ids = {}, {}

@@ -171,7 +171,8 @@ def _manifest(version, parts: TowerParts, schema: Schema, dial: Dial, index: Ind
         intent_coordinates=model.intent_coordinates, similarity=model.similarity,
         max_history=facts.max_history, uses_time=model.uses_time, uses_dwell=model.uses_dwell,
         uses_events=bool(parts.query.events), query_inputs=list(parts.query.inputs),
-        knows_strangers=model.knows_strangers, intents=model.num_intents, served_intents=model.served_intents, titles=candidates.titles is not None, popularity=dial.default,
+        knows_strangers=model.knows_strangers, intents=model.num_intents, served_intents=model.served_intents,
+        titles=candidates.titles is not None, popularity=dial.default,
         dial=dict(lowest=dial.lowest, highest=dial.highest, temperature=model.temperature,
                   mean_log_count=mean_log_count(dial.counts), source=dial.source, **dial.chosen_by),
         index=dict(kind=index.kind, is_exact=index.is_exact, **index.parameters), run_config=facts.run_config)

@@ -20,7 +20,8 @@ popularity. It must lie in the range that was exported. Where the model weighs i
 The times, int64 seconds with ≤ 0 for unknown, are inputs only of models that use time; `dwell` [B,L], int64 seconds
 with < 0 for unknown, only of models that use dwell times. Features of users and requests, such as `user_gender` and
 `context_country`, and `events`, the behaviours of clicks, are inputs of models that read them: see `query_inputs`. A
-model trained with --history_dropout serves a history without a known item by these, if any is known. A model of H > 1 intents has one more input, how many of a
+model trained with --history_dropout serves a history without a known item by these, if any is known. A model of H > 1
+intents has one more input, how many of a
 user's heaviest ones count, K in 1..H, and says which they are::
 
     serving_default  the same + intents [B] int32  ->  user_vectors [B,K,d+1], weights [B,K], intents [B,K] int32

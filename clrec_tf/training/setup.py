@@ -166,7 +166,8 @@ def _validator(config: Config, schema: schema_lib.Schema, manifest: schema_lib.M
 def _parsed(schema: schema_lib.Schema, model, debias_context: str) -> schema_lib.Schema:
     """The schema without what neither model nor loss reads: the pipeline does not even parse it."""
     return dataclasses.replace(schema, features=schema.features if model.reads_features else (),
-                               has_dwell=schema.has_dwell and model.uses_dwell, query_features=schema.query_features if debias_context else model.query_features)
+                               has_dwell=schema.has_dwell and model.uses_dwell,
+                               query_features=schema.query_features if debias_context else model.query_features)
 
 
 def check_every_position(config: Config, model) -> None:
