@@ -10,6 +10,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models.encode import Encoder
 from clrec_tf.models.build import build_model
+from clrec_tf.objectives.contrastive import context_column
 from clrec_tf.training.checkpoint_names import shapes_of
 from clrec_tf.training.restore import load_trained
 from tests import query_world
@@ -119,3 +120,14 @@ def test_a_model_without_them_is_as_it_was(data_dir):
     assert without == {name: shape for name, shape in found.items() if name not in added}
     assert {name.split("/")[1] + "/" + name.split("/")[2] for name in added} == {
         "query_encoder/tables", "query_encoder/mlp", "click_encoder/event_table"}
+
+
+def test_a_context_of_users_and_of_requests_is_named_as_in_requests(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("user_id,country\n" + "".join(f"{user},X\n" for user in range(USERS)), encoding="utf-8")
+    schema = schema_lib.load_schema(prepare_text(tmp_path, planted(), context_columns=("country",),
+                                                 user_features=str(path)))
+    with pytest.raises(UserError, match="--debias_context=country is a feature of users and one of requests: give "
+                                        "user_country or context_country"):
+        context_column("country", schema)
+    assert [context_column(name, schema) for name in ("user_country", "context_country", "")] == [0, 1, None]
