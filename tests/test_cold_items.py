@@ -169,14 +169,26 @@ def test_cold_items_keep_their_place_on_the_dial(trained):
 
 
 def test_clicks_expected_of_features_by_hand():
-    """c̄ = 3. Kind 1 has 8 clicks on 2 items, kind 2 has 4 on 2; label 1 has 12 on 3, label 2 has 2 on 1."""
+    """c̄ = 3. Kind 1 has 8 clicks on 2 items, kind 2 has 4 on 2; label 1 has 12 on the items 1, 2, 3, label 2 has 2 on
+    item 2, which count as many times as an average one as their kinds say."""
     features = (schema_lib.Feature("kind", 4, 1, 3), schema_lib.Feature("label", 3, 2, 2))
     rows = np.array([[1, 1, 1, 0], [2, 1, 1, 2], [3, 2, 1, 0], [4, 2, 0, 0]])
     found = counts_by_feature(np.array([6, 2, 4, 0]), rows, features)
-    kind, label = [(8 / 3 + 1) / 3, (4 / 3 + 1) / 3], [(12 / 3 + 1) / 4, (2 / 3 + 1) / 2]
+    kind = [(8 / 3 + 1) / 3, (4 / 3 + 1) / 3]
+    label = [(12 / 3 + 1) / (2 * kind[0] + kind[1] + 1), (2 / 3 + 1) / (kind[0] + 1)]
     np.testing.assert_allclose(found, [3 * kind[0] * label[0], 3 * kind[0] * np.sqrt(label[0] * label[1]),
                                        3 * kind[1] * label[0], 3 * kind[1]])
     np.testing.assert_allclose(counts_by_feature(np.array([6, 2, 4, 0]), rows[:, :1], ()), 3)
+
+
+def test_what_a_finer_feature_says_again_counts_once():
+    rng = np.random.default_rng(0)
+    fine = rng.integers(0, 20, 2000)
+    rows = np.stack([np.arange(1, 2001), fine // 4 + 1, fine + 1, fine + 1], axis=1)
+    rate = 10 * np.exp(rng.normal(0, 1, 20))[fine]
+    columns = [schema_lib.Feature("coarse", 6, 1, 5), *(schema_lib.Feature(name, 21, 1, 20) for name in ("fine", "again"))]
+    found = counts_by_feature(rng.poisson(rate), rows, columns)
+    np.testing.assert_allclose(np.log(found), np.log(rate), atol=.25)
 
 
 def test_export_has_cold_items_unless_told_otherwise(trained, tmp_path):

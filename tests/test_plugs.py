@@ -321,6 +321,18 @@ def test_a_run_of_before_the_gated_objective_stays_what_it_was():
     run_config.check_resumable({**saved, "schema_hash": "h"}, single, "h")
 
 
+def test_a_run_of_before_towers_read_behaviours_goes_on_without_them():
+    saved = json.loads(json.dumps(run_config.record(Config())))
+    assert run_config.saved_settings(saved).model.use_events
+    del saved["model"]["use_events"]
+    saved["schema_hash"] = "h"
+    assert not run_config.saved_settings(saved).model.use_events
+    run_config.check_resumable(saved, Config.of(use_events=False), "h")
+    with pytest.raises(UserError, match="--use_events=True differs from False, .*: give the old value to go on"):
+        run_config.check_resumable(saved, Config(), "h")
+    run_config.check_resumable(saved, Config(), "h", has_events=False)
+
+
 def test_a_flagfile_of_a_training_serves_every_command():
     """evaluate reads it whole: a batch that no queue of the default kind holds fits the queue that the file names."""
     flags = ["--queue=in_batch", "--batch_size=4096", "--loss=contrastive"]

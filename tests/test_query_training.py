@@ -1,6 +1,7 @@
 """What training learns of features of users and requests, in worlds where they decide."""
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import read_catalogue
@@ -11,6 +12,7 @@ from clrec_tf.errors import UserError
 from clrec_tf import evaluate
 from clrec_tf.models.encode import Encoder
 from clrec_tf.models.build import build_model
+from clrec_tf.objectives.contrastive import context_column
 from clrec_tf.training.checkpoint_names import shapes_of
 from clrec_tf.training.restore import load_trained
 from tests import query_world
@@ -144,3 +146,60 @@ def test_evaluate_tells_what_strangers_get(data_dir, tmp_path):
     assert result["hr@4/full/strangers"] == pytest.approx(np.mean(hits), abs=1e-6)
     assert result["hr@4/full/strangers"] > result["most_popular/hr@4/full"] + .1
     assert "hr@4/full/strangers/popularity=1" in result
+
+
+def test_a_context_of_users_and_of_requests_is_named_as_in_requests(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("user_id,country\n" + "".join(f"{user},X\n" for user in range(USERS)), encoding="utf-8")
+    schema = schema_lib.load_schema(prepare_text(tmp_path, planted(), context_columns=("country",),
+                                                 user_features=str(path)))
+    with pytest.raises(UserError, match="--debias_context=country is a feature of users and one of requests: give "
+                                        "user_country or context_country"):
+        context_column("country", schema)
+    assert [context_column(name, schema) for name in ("user_country", "context_country", "")] == [0, 1, None]
+
+
+def random_batch(rng, windows):
+    """Of the planted data: 12 examples, or windows of as many targets."""
+    rows, length = (4, 3) if windows else (12, 6)
+    lengths = np.full(rows, length) if windows else rng.integers(1, length + 1, rows)
+    batch = dict(history=rng.integers(1, ITEMS + 1, (rows, length, 1)) * (np.arange(length) < lengths[:, None])[:, :, None],
+                 length=lengths, target=rng.integers(1, ITEMS + 1, (12, 1)), user_id=np.arange(12),
+                 query=rng.integers(1, 4, (12, 1)), event=rng.integers(0, 3, (rows, length)), seed=np.array([4, 6]))
+    batch |= dict(row=np.arange(12)) if windows else dict(time_gap=rng.integers(0, 1000, (rows, length)))
+    return {name: tf.constant(value, tf.int64) for name, value in batch.items()} | dict(weight=tf.ones(12))
+
+
+@pytest.mark.parametrize("settings,windows", [
+    (dict(), False), (dict(user_encoder="mean"), False), (dict(user_encoder="sasrec", dropout=0.0), False),
+    (dict(candidate_features=False), False), (dict(model="multi_clrec", num_intents=3), False),
+    (dict(model="multi_clrec", num_intents=3, intent_context="none"), False),
+    (dict(user_encoder="sasrec", dropout=0.0, time_embedding="none"), True), (dict(time_embedding="none"), True)])
+def test_a_training_step_hides_whole_histories_and_nothing_else(tmp_path, settings, windows):
+    """Of the examples that are drawn: their users are those without a click, whatever they clicked, with finite
+    gradients; the others, and all outside of training, are as without hiding."""
+    schema = schema_lib.load_schema(prepare_text(
+        tmp_path, planted(), context_columns=("country",), shard_records=32, event_column="kind",
+        event_weights=("buy:1", "pv:1"), feature_columns=("country",) if "model" in settings else ()))
+    model, rng = build_model(Config.of(embedding_dim=8, max_history=6, **settings), schema, seed=3), np.random.default_rng(2)
+    batch, other = random_batch(rng, windows), random_batch(rng, windows)
+    if schema.features:
+        batch, other = ({name: tf.concat([value, value % 3 + 1], -1) if name in ("history", "target") else value
+                         for name, value in each.items()} for each in (batch, other))
+    other |= {name: batch[name] for name in ("target", "query", "user_id", "length")}
+
+    def users(share, given=batch, training=True):
+        model.history_dropout = share
+        return model.encode(given, training=training).users.numpy()
+
+    seen, hidden, some = users(0.0), users(1.0), users(.5)
+    drawn = model.hidden_histories(12, batch, True).numpy()
+    assert 2 < drawn.sum() < 10 and (np.abs(seen - hidden).max(axis=1) > 1e-3).all()
+    np.testing.assert_allclose(some, np.where(drawn[:, None], hidden, seen), atol=1e-6)
+    np.testing.assert_allclose(users(1.0, other), hidden, atol=1e-6)
+    np.testing.assert_allclose(users(1.0, training=False), seen, atol=1e-6)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(model.encode(batch, training=True).users[:, 0])
+    gradients = [tf.convert_to_tensor(each).numpy() for each in tape.gradient(total, model.trainable_variables)
+                 if each is not None]
+    assert all(np.isfinite(each).all() for each in gradients) and any(np.abs(each).max() > 0 for each in gradients)

@@ -165,6 +165,17 @@ def test_features_of_users_and_requests_are_taken_by_value(tmp_path, model):
                                 else model, init_from=settings.paths.workdir), LocalRuntime())
 
 
+@pytest.mark.parametrize("before,after", [("hour", "country"), ("country", "hour"), ("", "country"), ("country", "")])
+def test_a_queue_of_another_context_begins_anew(tmp_path, before, after):
+    data_dir = query_world.prepared(tmp_path)
+    of = lambda name, context, **train: small_run.config(
+        data_dir, tmp_path / name, 0, dict(debias_context=context, queue="raw"), **train)
+    assert small_run.run(of("first", before)) == 0
+    fill = lambda context: int(set_up(of("again" + context, context, init_from=str(tmp_path / "first")), LocalRuntime(
+        )).checkpoints.local_states["queue"].owner.open().fill())
+    assert fill(after) == 0 and fill(before) > 0
+
+
 def test_earlier_rows():
     np.testing.assert_array_equal(grown_rows.earlier_rows(["b", "new", "a"], ["a", "b", "gone"], 2),
                                   [0, 2, -1, 1, 4, 5])

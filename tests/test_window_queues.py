@@ -17,6 +17,7 @@ from tests.loops import ROWS
 from tests.loops import table_step
 from tests.naive_queue import DIM
 from tests.naive_queue import ITEMS
+from tests.naive_queue import make_batch
 from tests.naive_queue import TEMPERATURE
 from tests.naive_queue import tiny_model
 from tests.naive_windows import NaiveWindows
@@ -136,6 +137,20 @@ def test_balanced_gradient_is_the_raw_queues_where_entries_are_alike(count):
         batch = windows([[5 + order[0], *order[1:]] for order in orders[:count]], range(count))
         gradients[name] = table_step(variant, batch)[1]
     np.testing.assert_allclose(gradients["balanced"], gradients["raw"], atol=2e-6)
+    assert np.abs(gradients["plain"] - gradients["raw"]).max() > .02
+
+
+def test_steps_without_an_entry_of_the_context_are_made_up_for():
+    """Four batches in turn, of which one alone brings another user's entry of the row's context; the queue holds all."""
+    gradients = {}
+    for name, kind, balanced in (("raw", "raw", True), ("balanced", "cached", True), ("plain", "cached", False)):
+        variant = make_variant(kind, tiny_model(), 20, 5, balanced=balanced, context=0)
+        batches = [make_batch([2, 9, 10, 11, 3 + turn], [0, *range(1 + 4 * turn, 5 + 4 * turn)], [1] + [1e-6] * 4,
+                              [[7, 8]] * 5, [1, 0, 0, 0, int(turn == 0)]) | dict(seed=tf.constant([turn, 1], tf.int64))
+                   for turn in range(4)]
+        variant.prefill(batches)
+        gradients[name] = sum(table_step(variant, batch)[1] for batch in batches)
+    np.testing.assert_allclose(gradients["balanced"], gradients["raw"], atol=2e-5)
     assert np.abs(gradients["plain"] - gradients["raw"]).max() > .02
 
 

@@ -21,9 +21,11 @@ def log_popularity(counts: np.ndarray) -> np.ndarray:
 def counts_by_feature(counts: np.ndarray, item_rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
     """Clicks to be expected of items by features alone: c̄·Π_f exp mean_{v of f} log((n_v/c̄ + 1)/(m_v + 1)), [V].
 
-    m_v is the number of items of value v, n_v the clicks of these, c̄ the clicks of an average item: how much more than
-    that an item of the value is clicked, with one average item added. Of several values the geometric mean counts; an
-    item without a value of a feature is an average one there.
+    n_v is the clicks on the items of value v, c̄ those on an average item, and m_v how many average items the features
+    before f let expect in place of these: for the first their number. So a factor says how much more than that they are
+    clicked, with one average item added, and nothing is counted twice where features say the same, as a category and
+    the one above it. Of several values the geometric mean counts; an item without a value of a feature is an average
+    one there.
 
     Args:
       counts: [V], clicks or impressions.
@@ -33,8 +35,8 @@ def counts_by_feature(counts: np.ndarray, item_rows: np.ndarray, features: Seque
     average, log_factor = counts.mean(), np.zeros(len(counts))
     for columns in feature_columns(features).values():
         values = item_rows[:, columns]
-        items, clicks = (np.bincount(values.ravel(), weights) for weights in
-                         (None, np.repeat(counts, values.shape[1])))
+        items, clicks = (np.bincount(values.ravel(), np.repeat(weights, values.shape[1])) for weights in
+                         (np.exp(log_factor), counts))
         of_value, present = np.log((clicks / average + 1) / (items + 1)), values > 0
         log_factor += np.where(present, of_value[values], 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     return average * np.exp(log_factor)

@@ -22,8 +22,9 @@ class CachedQueueNegatives(QueueNegatives):
     Earlier entries give no gradient to the items, so that an item would be drawn to its users in full and pushed away
     by a share B/Q of the negatives only, until all items point the same way. With `balanced` each of the batch's items
     therefore stands for fill/B entries in that gradient, which then has the raw queue's expectation, entries being
-    alike. Of a row in windows many live entries are its own user's, and left out: the others stand for all that it is
-    compared with. The loss itself, and the gradient of the users, are the same.
+    alike. Of a row in windows many live entries are its own user's, and left out: the others stand for all that are of
+    other users, of whatever context, since where a step by chance brings none of the row's context the other steps
+    have to make up for it. The loss itself, and the gradient of the users, are the same.
     """
 
     def __init__(self, *arguments, balanced=True, **more):
@@ -46,21 +47,24 @@ class CachedQueueNegatives(QueueNegatives):
         positives = self._positive_logits(encoded, batch)
         return encoded, self._with_positives(
             positives,
-            self._live_logits(encoded.users, live, fed.rows[:, 0], positives, pushed.fill, valid, keep_live, keep_older)
+            self._live_logits(batch, encoded.users, live, fed, positives, valid, pushed)
             + contrastive.mask_logits(keep_live),
             self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
 
-    def _live_logits(self, users, live, ids, positives, fill, valid, keep_live, keep_older):
+    def _live_logits(self, batch, users, live, fed, positives, valid, pushed):
         """Logits [B,E] of the step's own entries."""
+        ids = fed.rows[:, 0]
         if not self.balanced:
             return self._logits(users, live, ids)
         if self.positives_apart and self.mask_same_user:
             # The factor is another for each row. In the gradient of the users it is taken back: that is the loss's.
-            factor = _entries_of_each_row(keep_live, keep_older)
+            of_others = lambda owners: self._kept(batch, owners, None)
+            factor = _entries_of_each_row(valid[None, :] & of_others(fed.owners),
+                                          pushed.older[None, :] & of_others(self.queue.read("owner")))
             users = contrastive.scale_gradient(users, 1.0 / factor)
             return contrastive.scale_gradient(self._logits(users, live, ids), factor)
         entered = tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
-        logits = self._logits(users, contrastive.scale_gradient(live, tf.cast(fill, tf.float32) / entered), ids)
+        logits = self._logits(users, contrastive.scale_gradient(live, tf.cast(pushed.fill, tf.float32) / entered), ids)
         # A row meets its own positive in one step only, the one in which both are here.
         return logits if self.positives_apart else tf.linalg.set_diag(logits, positives)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from clrec_tf.data.frequencies import log_popularity
 from clrec_tf.data.query_features import query_columns
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
 from clrec_tf.objectives.all_clicks import make_all_clicks
@@ -118,16 +119,28 @@ class Contrastive(ChosenByQueue):
 
 def context_column(name: str, schema) -> Optional[int]:
     """The column of query rows that --debias_context names, None for ""; `UserError` where no one column has it."""
-    columns = query_columns(schema.query_features) if name else {}
-    found = {feature.name: columns[feature.key] for feature in schema.query_features} if name else {}
-    if name and name not in found:
-        raise UserError(f"--debias_context={name} is no feature of users or requests of this data set: "
-                        + (f"choose from {', '.join(found)}" if found else "prepare it with --context_columns"))
+    feature = context_feature(name, schema)
+    if feature is None:
+        return None
+    if feature.width > 1:
+        raise UserError(f"--debias_context={name} has several values per request: name one that has one")
+    return query_columns(schema.query_features)[feature.key].start
+
+
+def context_feature(name: str, schema) -> Optional[QueryFeature]:
+    """The feature that --debias_context names, by its column or as in requests, None for ""; `UserError` where none,
+    or more than one, is called so."""
     if not name:
         return None
-    if found[name].stop - found[name].start > 1:
-        raise UserError(f"--debias_context={name} has several values per request: name one that has one")
-    return found[name].start
+    found = [feature for feature in schema.query_features if name in (feature.name, feature.input)]
+    if not found:
+        names = ", ".join(feature.name for feature in schema.query_features)
+        raise UserError(f"--debias_context={name} is no feature of users or requests of this data set: "
+                        + (f"choose from {names}" if names else "prepare it with --context_columns"))
+    if len(found) > 1:
+        raise UserError(f"--debias_context={name} is a feature of users and one of requests: give "
+                        + " or ".join(feature.input for feature in found))
+    return found[0]
 
 
 def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, context=None,

@@ -8,6 +8,8 @@ import numpy as np
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.catalogue import read_feature_values
+from clrec_tf.data.query_features import NUMBER
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 
@@ -87,6 +89,13 @@ def means_of_alike(rows: np.ndarray, features: np.ndarray, earlier: np.ndarray) 
     sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows[order], axis=0, dtype=np.float64)])
     totals = sums[ends[kind[new]]] - sums[(ends - sizes)[kind[new]]]
     return (totals / sizes[kind[new]][:, None]).astype(rows.dtype), new
+
+
+def moved_contexts(feature: Optional[QueryFeature], before: Vocabularies, now: Vocabularies) -> Optional[np.ndarray]:
+    """Number now of each earlier value of the context of a queue's entries, −1: none; None where numbers stay."""
+    if feature is None or feature.kind == NUMBER:
+        return None
+    return earlier_rows(before.values[feature.key], now.values[feature.key], 0)
 
 
 def moved_queue(fields: dict[str, np.ndarray], shapes: dict[str, tuple], item_rows: np.ndarray, earlier: np.ndarray,

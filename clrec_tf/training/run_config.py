@@ -15,6 +15,7 @@ from clrec_tf.system.versions import versions
 CONFIG_FILE = "config.json"
 
 # What a setting was before it existed, where that is not its default, by the model that reads it.
+_BEFORE_ALL = dict(use_events=False)
 _BEFORE = dict(multi_clrec=dict(multi_objective="paper", intent_context="none"))
 
 # What decides the order of the data or the shape of the state; the rest (epochs, learning rate, …) may change.
@@ -56,16 +57,26 @@ def saved_settings(saved: dict) -> config_lib.Config:
     absent = [module for module in saved.get("paths", {}).get("plugins", ()) if module not in sys.modules]
     if absent:
         raise UserError(f"this run was trained with --plugins={','.join(saved['paths']['plugins'])}: give it here too")
-    values = _before(saved) | {name: tuple(value) if isinstance(value, list) else value
+    values = before(saved) | {name: tuple(value) if isinstance(value, list) else value
                                for key in config_lib.PLUGS for name, value in saved.get(key, {}).items()}
     # What a batch has to fit is no question for a model that is trained already; nor what nobody reads, whose default
     # may have changed.
     return config_lib.Config.of(**values, batch_size=1).without_unread()
 
 
-def _before(saved: dict) -> dict:
-    """Settings that a run's model did not have yet, as it worked then."""
-    return dict(_BEFORE.get(saved.get("model", {}).get("model"), {}))
+def before(saved: dict) -> dict:
+    """Settings that a run's model may not have had yet, as it worked then; those of the run itself come first."""
+    return _BEFORE_ALL | _BEFORE.get(saved.get("model", {}).get("model"), {})
+
+
+def of_model(saved: dict) -> dict:
+    """Settings of a run's model by name, those too that it did not have yet."""
+    return before(saved) | saved["model"]
+
+
+def context_of(saved: dict) -> str:
+    """--debias_context of a run, that of its queue's entries."""
+    return saved.get("loss", {}).get("debias_context", "")
 
 
 def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> None:
@@ -76,19 +87,21 @@ def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> 
             f"was trained on (schema {saved['schema_hash'][:12]}): use that one, or another --workdir")
 
 
-def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str) -> None:
-    """`UserError`, naming flag and both values, where a run cannot go on with these settings."""
+def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str, has_events: bool = True) -> None:
+    """`UserError`, naming flag and both values, where a run cannot go on with these settings, on data that tell of
+    behaviours or not."""
     workdir = config.paths.workdir
     check_schema(saved, schema_hash, config.paths.data_dir, workdir)
     now, defaults = (_fixed(json.loads(json.dumps(record(c)))) for c in (config, config_lib.Config()))
-    saved, defaults, unread = _fixed(saved), defaults | _before(saved), config.unread()
+    saved, defaults, unread = _fixed(saved), defaults | before(saved), config.unread()
+    unread |= set() if has_events else {"use_events"}
     for name, after in now.items():
         if name in unread:
             continue
-        # A setting that did not exist when the run was started had what is its default now, or was as _BEFORE says.
-        before = saved.get(name, defaults[name])
-        if before != after:
-            raise UserError(f"--{name}={after} differs from {before}, with which the run in --workdir={workdir} was "
+        # A setting that did not exist when the run was started had what is its default now, or was as `before` says.
+        earlier = saved.get(name, defaults[name])
+        if earlier != after:
+            raise UserError(f"--{name}={after} differs from {earlier}, with which the run in --workdir={workdir} was "
                             f"started: give the old value to go on, or another --workdir to start anew")
 
 

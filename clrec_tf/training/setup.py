@@ -86,7 +86,7 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
     settings = config.train
     schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir, settings.verify_data)
     plan = training_plan(config, manifest)
-    resumed = open_workdir(workdir, config, schema.hash())
+    resumed = open_workdir(workdir, config, schema)
 
     total_steps = Assignments(plan, settings.epochs).total
     with runtime.unharmed("making the model"), runtime.scope():
@@ -165,9 +165,10 @@ def _validator(config: Config, schema: schema_lib.Schema, manifest: schema_lib.M
 
 def _parsed(schema: schema_lib.Schema, model, debias_context: str) -> schema_lib.Schema:
     """The schema without what neither model nor loss reads: the pipeline does not even parse it."""
-    return dataclasses.replace(schema, features=schema.features if model.reads_features else (),
-                               has_dwell=schema.has_dwell and model.uses_dwell,
-                               query_features=schema.query_features if debias_context else model.query_features)
+    return dataclasses.replace(
+        schema, features=schema.features if model.reads_features else (),
+        has_dwell=schema.has_dwell and model.uses_dwell,
+        query_features=schema.query_features if debias_context else model.query_features)
 
 
 def check_every_position(config: Config, model) -> None:
@@ -203,7 +204,7 @@ def check_paths(paths: Paths) -> tuple[str, str]:
     return data_dir, workdir
 
 
-def open_workdir(workdir: str, config: Config, schema_hash: str) -> bool:
+def open_workdir(workdir: str, config: Config, schema: schema_lib.Schema) -> bool:
     """Checks that the run in the folder may go on; returns whether there is one.
 
     A run without a checkpoint was started and trained nothing: whatever its settings, it begins anew.
@@ -213,7 +214,7 @@ def open_workdir(workdir: str, config: Config, schema_hash: str) -> bool:
     recorded = os.path.exists(os.path.join(workdir, run_config.CONFIG_FILE))
     if not recorded or not any(name.endswith(".index") for name in saved):
         return False
-    run_config.check_resumable(run_config.load(workdir), config, schema_hash)
+    run_config.check_resumable(run_config.load(workdir), config, schema.hash(), bool(schema.event_weights))
     return True
 
 

@@ -21,6 +21,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.objectives.contrastive import context_feature
 from clrec_tf.system import atomic
 from clrec_tf.system.pattern_names import readable_name
 from clrec_tf.training.checkpoint_names import CONTENT
@@ -32,6 +33,7 @@ from clrec_tf.training.checkpoint_names import VALUE
 from clrec_tf.training import checkpoints as checkpoints_lib
 from clrec_tf.training.grown_rows import earlier_rows
 from clrec_tf.training.grown_rows import means_of_alike
+from clrec_tf.training.grown_rows import moved_contexts
 from clrec_tf.training.grown_rows import moved_queue
 from clrec_tf.training.grown_rows import Vocabularies
 from clrec_tf.training import run_config
@@ -152,7 +154,7 @@ class WarmStart:
             return
         name = sorted(name for name in set(there) | set(here) if there.get(name) != here.get(name))[0]
         sizes = [f"has {shapes[name]}" if name in shapes else "is not" for shapes in (there, here)]
-        now, before = json.loads(json.dumps(run_config.record(self._config)["model"])), self._saved["model"]
+        now, before = json.loads(json.dumps(run_config.record(self._config)["model"])), run_config.of_model(self._saved)
         others = [f"--{setting}={now[setting]} (there {before[setting]})" for setting in now
                   if setting in before and now[setting] != before[setting] and setting not in self._config.unread()]
         raise UserError(f"{self._flag} has another model: {', '.join([*others, ''])}{name} {sizes[0]} there and "
@@ -227,13 +229,12 @@ class WarmStart:
         table = model.item_encoder.content
         return tf.nn.embedding_lookup(table, tf.range(self._now.schema.item_rows)).numpy()
 
-    def _contexts(self) -> Optional[np.ndarray]:
-        """Number of each earlier value of --debias_context now, −1: there is none; None where numbers are bins."""
-        name = getattr(self._config.objective, "debias_context", "")
-        feature = next((each for each in self._now.schema.query_features if each.name == name), None)
-        if feature is None or feature.kind == NUMBER:
+    def _moved(self, fields: dict, shapes: dict) -> Optional[dict]:
+        """`moved_queue`; None too where its entries were told apart by another --debias_context."""
+        if (name := getattr(self._config.objective, "debias_context", "")) != run_config.context_of(self._saved):
             return None
-        return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._before, self._now)), 0)
+        return moved_queue(fields, shapes, self._now.item_rows, self._item_rows, moved_contexts(
+            context_feature(name, self._now.schema), self._before, self._now))
 
     def _fill_state(self, reader, name: str, state) -> bool:
         """Takes over a queue; returns whether that was possible."""
@@ -242,11 +243,10 @@ class WarmStart:
             return False
         with np.load(io.BytesIO(reader.get_tensor(key)), allow_pickle=False) as archive:
             fields = {field: archive[field] for field in archive.files}
-        moved = moved_queue(fields, state.shapes, self._now.item_rows, self._item_rows, self._contexts())
+        moved = self._moved(fields, state.shapes)
         if moved is None:
             logging.info("the %s of %s is of another form: it begins anew", name, self.prefix)
-            return False
-        archive = io.BytesIO()
-        np.savez(archive, **moved)
-        state.deserialize(archive.getvalue())
-        return True
+        else:
+            np.savez(archive := io.BytesIO(), **moved)
+            state.deserialize(archive.getvalue())
+        return moved is not None
