@@ -133,7 +133,7 @@ def test_an_item_by_features_is_the_one_that_export_would_have_made(name, tmp_pa
     bundle = update(tmp_path / "export",
                     *({"id": item, **described(name, number)} for item, number in zip(IDS, NUMBERS)))
     assert "without --id_dropout" not in caplog.text and "do not count in histories" not in caplog.text
-    assert "4 inserted items of" in caplog.text and "have no `clicks`" in caplog.text
+    assert "have no `clicks`" not in caplog.text  # features let expect how often
     mine, theirs = (each.item_vectors(each.positions(np.array(IDS))) for each in (bundle, whole))
     np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-7)
     if name not in RAW and "multi" not in CONFIGS[name].get("model", ""):  # sums of rows, the same bit by bit

@@ -1,4 +1,5 @@
 """Frequencies of items from counts."""
+import dataclasses
 from typing import Sequence
 
 import numpy as np
@@ -18,8 +19,9 @@ def log_popularity(counts: np.ndarray) -> np.ndarray:
     return np.append(0.0, np.log(smoothed_frequencies(counts[1:], 1.0))).astype(np.float32)
 
 
-def counts_by_feature(counts: np.ndarray, item_rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
-    """Clicks to be expected of items by features alone: c̄·Π_f exp mean_{v of f} log((n_v/c̄ + 1)/(m_v + 1)), [V].
+@dataclasses.dataclass(frozen=True)
+class CountsByFeature:
+    """Clicks to be expected of items by features alone: c̄·Π_f exp mean_{v of f} log((n_v/c̄ + 1)/(m_v + 1)).
 
     n_v is the clicks on the items of value v, c̄ those on an average item, and m_v how many average items the features
     before f let expect in place of these: for the first their number. So a factor says how much more than that they are
@@ -27,16 +29,45 @@ def counts_by_feature(counts: np.ndarray, item_rows: np.ndarray, features: Seque
     the one above it. Of several values the geometric mean counts; an item without a value of a feature is an average
     one there.
 
-    Args:
-      counts: [V], clicks or impressions.
-      item_rows: int64 [V,C], id and features' values, 0 = none.
-      features: of the rows.
+    Attributes:
+      average: c̄.
+      log_factors: of each feature [rows], by value; 0 for values that no item has.
     """
-    average, log_factor = counts.mean(), np.zeros(len(counts))
-    for columns in feature_columns(features).values():
-        values = item_rows[:, columns]
-        items, clicks = (np.bincount(values.ravel(), np.repeat(weights, values.shape[1])) for weights in
-                         (np.exp(log_factor), counts))
-        of_value, present = np.log((clicks / average + 1) / (items + 1)), values > 0
-        log_factor += np.where(present, of_value[values], 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
-    return average * np.exp(log_factor)
+    average: float
+    log_factors: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, counts: np.ndarray, item_rows: np.ndarray, features: Sequence[Feature]) -> "CountsByFeature":
+        """What items have.
+
+        Args:
+          counts: [V], clicks or impressions.
+          item_rows: int64 [V,C], id and features' values, 0 = none.
+          features: of the rows.
+        """
+        average, expected, factors = float(counts.mean()), np.zeros(len(counts)), []
+        for feature, columns in zip(features, feature_columns(features).values()):
+            values = item_rows[:, columns]
+            items, clicks = (np.bincount(values.ravel(), np.repeat(weights, values.shape[1]), feature.rows)
+                             for weights in (np.exp(expected), counts))
+            factors.append(np.log((clicks / average + 1) / (items + 1)))
+            expected += _mean_factor(factors[-1], values)
+        return cls(average, tuple(factors))
+
+    def expected(self, item_rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
+        """Of items with such rows [N,C]: [N]."""
+        columns = feature_columns(features).values()
+        return self.average * np.exp(sum((_mean_factor(factors, item_rows[:, part])
+                                          for factors, part in zip(self.log_factors, columns)),
+                                         np.zeros(len(item_rows))))
+
+
+def _mean_factor(factors, values):
+    """Mean log factor of each item's values [N,W] that are there: [N]."""
+    present = values > 0
+    return np.where(present, factors[values], 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+
+
+def counts_by_feature(counts: np.ndarray, item_rows: np.ndarray, features: Sequence[Feature]) -> np.ndarray:
+    """`CountsByFeature` of the items that it is made from, [V]."""
+    return CountsByFeature.of(counts, item_rows, features).expected(item_rows, features)

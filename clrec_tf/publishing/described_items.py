@@ -1,7 +1,7 @@
 """Items to insert by their features and dense vectors: checked, numbered as in training, and encoded."""
 import functools
 import math
-from typing import Any
+from typing import Any, Optional
 
 from absl import logging
 import numpy as np
@@ -91,6 +91,13 @@ class DescribedItems:
                             "check the numbers of `content`, give other features, or `vector` or `like`")
         self._warn()
         return read, compared
+
+    def expected_counts(self) -> Optional[np.ndarray]:
+        """How often each is to be clicked by its features, [N]; None where the bundle does not know, or says nothing of
+        ids that were hidden."""
+        if self._encoder.counts is None:
+            return None
+        return np.rint(self._encoder.counts.expected(np.array(self._rows), self._encoder.features))
 
     def _warn(self):
         if not self._encoder.id_dropout:

@@ -110,7 +110,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         index = without_deleted(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
         of_live = demand(np.count_nonzero(index.live))
         _write(temporary, parts, index, queries)
-        why_not = write_item_encoder(temporary, model, schema, catalogue, feature_values or {})
+        why_not = write_item_encoder(temporary, model, schema, catalogue, feature_values or {}, dial.counts)
         measured = check_tower_and_index(temporary, candidates, held_out, of_live, config.recall_k)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)
         measured["warmup_requests"] = tf_serving.replay_warmup(temporary)

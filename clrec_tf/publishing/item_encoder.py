@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.frequencies import CountsByFeature
 from clrec_tf.data.schema import Feature
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
@@ -40,6 +41,7 @@ class ItemEncoder:
       content_width: W of dense vectors, 0 where the tower reads none.
       id_dropout: --id_dropout of the training.
       null_values: words that prepare took for a missing value.
+      counts: what features let expect, of models trained with --id_dropout; else None.
 
     Raises:
       DataError: it is damaged.
@@ -51,7 +53,9 @@ class ItemEncoder:
             values = {feature["name"]: feature.pop("values") for feature in facts["features"]}
             self.features = tuple(Feature(**feature) for feature in facts["features"])
             self.content_width, self.id_dropout = int(facts["content_width"]), float(facts["id_dropout"])
-            self.null_values = tuple(facts["null_values"])
+            self.null_values, expected = tuple(facts["null_values"]), facts.get("expected")
+            self.counts = expected and CountsByFeature(float(expected["average"]), tuple(
+                np.array(factors, np.float64) for factors in expected["log_factors"]))
             with readable_name(os.path.join(folder, ENCODER_FOLDER)) as readable:
                 self._model = tf.saved_model.load(readable)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, tf.errors.OpError) as error:
@@ -67,8 +71,8 @@ class ItemEncoder:
         return tuple(np.concatenate([part.numpy() for part in side]) for side in zip(*parts))
 
 
-def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue, feature_values: dict[str, list[str]]
-                       ) -> str:
+def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue, feature_values: dict[str, list[str]],
+                       counts: np.ndarray) -> str:
     """Writes the encoder of a model into the folder of a new version, if it has one that gives the model's vectors.
 
     Args:
@@ -77,6 +81,7 @@ def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue,
       schema: of its data.
       catalogue: some of whose items are encoded by both, to compare.
       feature_values: feature -> its values by number from 1.
+      counts: [V], of which p̂ is made.
 
     Returns:
       Why there is none, and the remedy; "" where there is one.
@@ -92,9 +97,14 @@ def write_item_encoder(folder: str, model, schema: Schema, catalogue: Catalogue,
         return reason
     width = 0 if model.item_encoder.content is None else schema.content_width
     _save(os.path.join(folder, ENCODER_FOLDER), model, width)
+    expected = None
+    if model.id_dropout and features:  # as of the catalogue's cold items, see `evaluation.popularity`
+        known = counts if catalogue.cold is None else np.where(catalogue.cold, catalogue.counts, counts)
+        by_feature = CountsByFeature.of(known, catalogue.item_rows, features)
+        expected = dict(average=by_feature.average, log_factors=[each.tolist() for each in by_feature.log_factors])
     save_json(os.path.join(folder, FEATURES_FILE), dict(
         features=[vars(feature) | dict(values=list(feature_values[feature.name])) for feature in features],
-        content_width=width, id_dropout=model.id_dropout,
+        content_width=width, id_dropout=model.id_dropout, expected=expected,
         null_values=schema.settings.get("null_values", PrepareConfig.null_values)))
     reason = _disagreement(ItemEncoder(folder), model, catalogue.item_rows[:_CHECKED, :model.item_encoder.item_width])
     if reason:

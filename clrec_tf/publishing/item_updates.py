@@ -80,6 +80,11 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     if places:
         rows, compared = reader.described.encode()
         vectors[places, :compared.shape[1]] = compared
+        expected = reader.described.expected_counts()
+        for row, place in enumerate(places):
+            if expected is not None and ids[place] in reader.uncounted:
+                vectors[place, -1] = bundle.dial.coordinate(expected[row])
+                reader.guessed -= 1
         read |= zip(places, rows) if bundle.reads_inserted else {}
     return Upserts(ids, vectors, [item.title for item in items], reader.normalized, reader.guessed, read)
 
@@ -99,7 +104,7 @@ class _Reader:
     """Checks items of one file. Args: bundle, that they are for; path, of the file."""
 
     def __init__(self, bundle, path):
-        self._bundle, self.normalized, self.guessed = bundle, 0, 0
+        self._bundle, self.normalized, self.guessed, self.uncounted = bundle, 0, 0, set()
         self.described = DescribedItems(bundle, path)
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
         self._intents = IntentCoordinates(bundle)
@@ -141,9 +146,9 @@ class _Reader:
             vector = self._own(item, place, where)
         if intents is None:
             intents = self._intents.of_items([place])[0] if place >= 0 else self._intents.of_nearest(vector)
-        return _Item(item, self._whole(vector, intents, last, value, place, where), title, described, read)
+        return _Item(item, self._whole(item, vector, intents, last, value, place, where), title, described, read)
 
-    def _whole(self, vector, intents, last, value, place, where):
+    def _whole(self, item, vector, intents, last, value, place, where):
         """The vector [d] with its coordinates of intents, and that of popularity which the file gives, or its count, or
         that the item has."""
         dial = self._bundle.dial
@@ -169,6 +174,7 @@ class _Reader:
             last = float(self._bundle.item_vectors(np.array([place]))[0, -1])
         if last is None:
             self.guessed += 1
+            self.uncounted.add(item)
             last = dial.coordinate(0)
         least, most = dial.coordinate(0), dial.coordinate(_MOST_COUNTED)
         if not least - _SLACK <= last <= most + _SLACK:

@@ -65,7 +65,7 @@ class WarmStart:
         self.prefix = checkpoints_lib.find_checkpoint(self._workdir, checkpoint, "init_from")
         self._before, self._now = self._read_before(), Vocabularies.read(config.paths.data_dir, schema, manifest)
         self._check_schemas()
-        ends = [vocabularies.catalogue.last_click.max() for vocabularies in (self._before, self._now)]
+        ends = [each.catalogue.last_click.max() for each in (self._before, self._now)]
         if 0 < ends[1] < ends[0]:
             raise UserError(f"--data_dir={config.paths.data_dir} ends before the data that {self._flag} was trained on: "
                             "its tests would be on clicks that are known already; start from an earlier run")
