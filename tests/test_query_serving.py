@@ -14,6 +14,7 @@ from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.models.build import build_model
@@ -21,7 +22,9 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
 from clrec_tf.publishing.export_run import query_values
+from clrec_tf.publishing.query_inputs import QueryInputs
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import parse_request
@@ -120,6 +123,22 @@ def test_every_feature_counts_and_unknown_is_missing(bundles, name):
     assert tagged == bundle.query.row(dict(user_gender="f", user_age=31.0, context_hour=7))
 
 
+def test_values_count_however_they_are_written():
+    """A log's true or True, 25 or 25.0; and of lists the known values, however many unknown ones stand before them."""
+    features = [QueryFeature("a", "context", "category", 7, 1), QueryFeature("t", "context", "list", 4, 2)]
+    names = {"c:a": ["True", "false", "25", "6.0", "6.75", "-3.0"], "c:t": ["x", "y", "1.0"]}
+    values = QueryValues(tuple(features), names)
+    for given, number in ((True, 1), ("true", 1), ("TRUE", 1), (False, 2), ("False", 2), (25, 3), (25.0, 3),
+                          ("25.0", 3), ("25.", 3), (" 25 ", 3), (6, 4), (6.0, 4), ("6", 4), (6.75, 5), (-3, 6),
+                          (1, 0), (None, 0), ("", 0), ("x", 0), (2.5, 0), (0, 0), ("0x19", 0)):
+        assert values.row(dict(context_a=given)) == [number, 0, 0], given
+    for given, numbers in ((["no", "none", "y"], [2, 0]), (["x", 1, "y"], [1, 3]), ([None, "no", "x"], [1, 0]),
+                           ([], [0, 0])):
+        assert values.row(dict(context_t=given))[1:] == numbers
+    inputs = dict(context_a=tf.constant(["6.75", ""]), context_t=tf.constant([["no", "none", "y"], ["y", "x", "1.0"]]))
+    assert QueryInputs(values).rows(tf.zeros([2, 1]), inputs).numpy().tolist() == [[5, 2, 0], [0, 2, 1]]
+
+
 def test_strangers_are_served_by_what_is_known_of_them(bundles):
     """Only where training has hidden histories; and not where nothing is known."""
     for name, taught in (("clrec", True), ("multi", True), ("mean", False)):
@@ -170,6 +189,7 @@ def test_the_saved_model_answers_alike(bundles):
 @pytest.mark.parametrize("value,message", [
     (dict(context_hour="x"), "context_hour is 'x': give a number, or null"),
     (dict(context_hour=True), "context_hour is True: give a number"),
+    (dict(context_hour=-10**400), "context_hour has 401 digits, which no float holds: give a smaller number"),
     (dict(context_tags="a"), r"context_tags is 'a': give a list of values"),
     (dict(context_tags=[["a"]]), "context_tags is .*give a list of values"),
     (dict(user_gender=["f"]), "user_gender is .*give one value"),

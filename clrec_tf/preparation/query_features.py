@@ -186,9 +186,10 @@ def _encoded(given: Column, weights, earlier, settings):
     trained = given.codes[weights > 0]
     width = max(1, int((trained > 0).sum(axis=1).max(initial=0)), 0 if before is None else before.width)
     width = 1 if given.kind == CATEGORY else width
-    codes = np.pad(given.codes, [(0, 0), (0, max(0, width - given.codes.shape[1]))])[:, :width]
-    feature = QueryFeature(given.name, given.source, given.kind, 1 + len(names), width)
-    return feature, numbers[codes], names
+    rows = numbers[np.pad(given.codes, [(0, 0), (0, max(0, width - given.codes.shape[1]))])]
+    known_first = np.argsort(rows == 0, axis=1, kind="stable")
+    rows = np.take_along_axis(rows, known_first, axis=1)[:, :width]
+    return QueryFeature(given.name, given.source, given.kind, 1 + len(names), width), rows, names
 
 
 def _doubt_category(given, names, count):
