@@ -5,6 +5,7 @@ from typing import Optional
 import numpy as np
 
 from clrec_tf.data.frequencies import log_popularity
+from clrec_tf.data.query_features import context_feature
 from clrec_tf.data.query_features import query_columns
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
@@ -118,16 +119,12 @@ class Contrastive(ChosenByQueue):
 
 def context_column(name: str, schema) -> Optional[int]:
     """The column of query rows that --debias_context names, None for ""; `UserError` where no one column has it."""
-    columns = query_columns(schema.query_features) if name else {}
-    found = {feature.name: columns[feature.key] for feature in schema.query_features} if name else {}
-    if name and name not in found:
-        raise UserError(f"--debias_context={name} is no feature of users or requests of this data set: "
-                        + (f"choose from {', '.join(found)}" if found else "prepare it with --context_columns"))
     if not name:
         return None
-    if found[name].stop - found[name].start > 1:
+    feature = context_feature(name, schema.query_features)
+    if feature.width > 1:
         raise UserError(f"--debias_context={name} has several values per request: name one that has one")
-    return found[name].start
+    return query_columns(schema.query_features)[feature.key].start
 
 
 def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, context=None,

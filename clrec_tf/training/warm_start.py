@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import lacks_values
-from clrec_tf.data.query_features import NUMBER
+from clrec_tf.data import query_features as query_lib
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
@@ -174,7 +174,7 @@ class WarmStart:
 
     def _query_rows(self, feature) -> np.ndarray:
         """`earlier_rows` of a feature of users or requests; of numbers the bins are the same."""
-        if feature.kind == NUMBER:
+        if feature.kind == query_lib.NUMBER:
             return np.arange(feature.rows)
         return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._now, self._before)), 0)
 
@@ -228,8 +228,8 @@ class WarmStart:
     def _contexts(self) -> Optional[np.ndarray]:
         """Number of each earlier value of --debias_context now, −1: there is none; None where numbers are bins."""
         name = getattr(self._config.objective, "debias_context", "")
-        feature = next((each for each in self._now.schema.query_features if each.name == name), None)
-        if feature is None or feature.kind == NUMBER:
+        feature = query_lib.context_feature(name, self._now.schema.query_features) if name else None
+        if feature is None or feature.kind == query_lib.NUMBER:
             return None
         return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._before, self._now)), 0)
 
