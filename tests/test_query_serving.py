@@ -309,3 +309,10 @@ def test_the_example_clients_tell_what_is_known(bundles):
                  "--exclude_seen", f"--history={','.join(map(str, history))}", *told, "--timeout=30"],
                 check=True, capture_output=True, text=True).stdout
             assert [int(line.split()[0]) for line in found.splitlines()] == expected, client
+            for told, error in (("context_hour=noon", "--tell=context_hour=noon: context_hour is a number"),
+                                ("context_moon=full", "context_moon"), ("context_hour", "give NAME=VALUE")):
+                refused = subprocess.run(
+                    [sys.executable, f"{ROOT}/launch/clients/predict_{client}.py", f"--server={server}",
+                     f"--tell={told}", "--timeout=30"], capture_output=True, text=True)
+                assert refused.returncode == 1 and error in refused.stderr, (client, refused.stderr)
+                assert "Traceback" not in refused.stderr
