@@ -1,12 +1,14 @@
 """python -m clrec_tf.daily: one day after the other, gates, refusals, kills, and the history of it."""
 import errno
 import json
+import math
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
+import warnings
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -207,6 +209,18 @@ def test_relative_interval_is_paired():
     assert low == pytest.approx(0.1) and high == pytest.approx(0.1)
     low, high = comparison.relative_interval(before, before[::-1], 0)
     assert low < 0 < high
+
+
+def test_an_interval_without_end_is_json():
+    """One user of yesterday's was hit: in a third of the draws none, and the change is infinite."""
+    before, now = np.eye(30)[0], np.repeat([1.0, 0.0], [10, 20])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        low, high = comparison.relative_interval(before, now, 0)
+    assert 0 < low < 9 and high == math.inf
+    judgement = gate.Judgement(gate.demands_of(("hr@5/full:0",))[0], 1 / 30, 1 / 3, low, high)
+    assert judgement.numbers()["high"] is None and judgement.numbers()["low"] == low and "+inf" in judgement.text()
+    json.dumps(judgement.numbers(), allow_nan=False)
 
 
 def test_drift_by_hand():
