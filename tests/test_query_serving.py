@@ -6,6 +6,7 @@ import sys
 
 import grpc
 import numpy as np
+import polars as pl
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
@@ -28,6 +29,7 @@ from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import parse_request
+from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.retrieval.user_requests import UserRequest
 from tests import chromium
 from tests import query_world
@@ -200,6 +202,16 @@ def test_the_saved_model_answers_alike(bundles):
 def test_requests_that_are_refused(bundles, value, message):
     with pytest.raises(DataError, match=message):
         parse_request(dict(history=[1, 2], **value), "int", "line 1", bundles["clrec"][2].query)
+
+
+def test_a_misspelt_column_of_parquet_is_named(bundles, tmp_path, caplog):
+    """Other columns of a table are its own; those called like entries of requests are not."""
+    frame = pl.DataFrame(dict(user_id=[1], history=[[1, 2]], user_gendr=["f"], note=["x"], context_country=["FR"]))
+    frame.write_parquet(tmp_path / "users.parquet")
+    request, = read_parquet(str(tmp_path / "users.parquet"), "int", bundles["clrec"][2].query)
+    assert request.query == dict(context_country="FR")
+    warned, = (record.getMessage() for record in caplog.records)
+    assert "user_gendr is no entry of this bundle and is not read; there are user_gender, user_age" in warned
 
 
 def test_a_damaged_file_of_values_is_refused(bundles, tmp_path):

@@ -7,7 +7,7 @@ from clrec_tf.data.query_features import CATEGORY
 from clrec_tf.data.query_features import NUMBER
 
 _EACH_ITS_OWN = 0.5  # share of distinct values among those known above which a category is probably a number
-_OF_THE_ITEM = 0.5  # see `doubt_request`; of Online Retail: description .97, price .78, quantity .14, country .05, time .00
+_OF_THE_ITEM = 0.5  # see `doubt_request`; Online Retail has description .97, price .78, quantity .14, country .05
 _SAMPLE = 1_000_000  # clicks that are looked at
 
 
@@ -23,8 +23,8 @@ def doubt_category(name: str, kind: str, codes: np.ndarray, names, count: np.nda
     if not used:
         logging.warning("%s has no value in the training part, so that nothing is learned of it: leave it out", name)
     if kind == CATEGORY and used > 100 and used > _EACH_ITS_OWN * rows:
-        logging.warning("%s has %d values in %d rows, such as %r, so that little is learned of each: if it is a number, "
-                        "name it %s:%s", name, used, rows, names[-1], name, NUMBER)
+        logging.warning("%s has %d values in %d rows, such as %r, so that little is learned of each: if it is a "
+                        "number, name it %s:%s", name, used, rows, names[-1], name, NUMBER)
 
 
 def doubt_request(name: str, codes: np.ndarray, items: pl.Series) -> None:
@@ -49,6 +49,6 @@ def doubt_request(name: str, codes: np.ndarray, items: pl.Series) -> None:
     chance = alike("value") / all_pairs
     share = (pairs / of_items - chance) / (1 - chance)
     if share > _OF_THE_ITEM:
-        logging.warning("--context_columns: %s is nearly the same at all clicks of an item (%.2f, where 1 is always, and 0 "
-                        "as often as by chance). If it describes the item, as category and price do, it tells the "
-                        "model which item is clicked, and no request has it: give it as --feature_columns", name, share)
+        logging.warning("--context_columns: %s is nearly the same at all clicks of an item (%.2f, where 1 is always, "
+                        "and 0 as often as by chance). If it describes the item, as category and price do, it tells "
+                        "the model which item is clicked, and no request has it: give it as --feature_columns", name, share)
