@@ -31,9 +31,12 @@ def check_data(config: Config, folders: DayFolders, before: DayFolders, entry: d
         print(f"  {name}: {value}")
     if report["lost_features"]:
         entry["status"] = history.STOPPED
+        flags = {"u:": "--user_features with --user_feature_columns", "c:": "--context_columns"}
+        named = [flags.get(name[:2], "--feature_columns or --multi_feature_columns")
+                 for name in report["lost_features"]]
         raise GateError(f"day {entry['day']} lacks the features {', '.join(report['lost_features'])} of day "
-                        f"{entry['yesterday']}, on which its model rests: name them in --feature_columns or "
-                        "--multi_feature_columns, or begin anew in another --days_dir")
+                        f"{entry['yesterday']}, on which its model rests: name them in "
+                        f"{', '.join(dict.fromkeys(named))}, or begin anew in another --days_dir")
     if report["drift"] >= config.days.max_drift < 1.0:
         entry["status"] = history.STOPPED
         raise GateError(
