@@ -19,6 +19,7 @@ from clrec_tf.config import Config
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import comparison
+from clrec_tf.days import data_checks
 from clrec_tf.days import data_report
 from clrec_tf.days import gate
 from clrec_tf.days import history
@@ -127,7 +128,7 @@ def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
     with pytest.raises(gate.GateError, match=r"total variation of 0\.\d+ .*max_drift=0.05.*model of day0 stays"):
         run_day(day_config(days, 1, max_drift=0.05))
     assert history.read(str(days))[1]["status"] == "stopped" and not (days / "day1" / "run").exists()
-    with pytest.raises(gate.GateError, match="day2 lacks the features tags"):
+    with pytest.raises(gate.GateError, match="day2 lacks the features tags .*--feature_columns or --multi_feature_col"):
         run_day(day_config(days, 2, multi_feature_columns=()))
     with pytest.raises(DataError, match="is the log of day day0"):
         run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
@@ -200,6 +201,11 @@ def test_judgements():
     assert judged(0.5, 0.495).passed and not judged(0.5, 0.4949).passed
     assert "0 beside 0 says nothing" in judged(0.0, 0.0).text()
     assert judged(0.0, 0.0).passed and judged(0.0, 0.1).passed and not judged(0.1, 0.0).passed
+
+
+def test_the_flags_that_name_lost_features():
+    assert data_checks.flags_of(["c:flag", "tags", "c:hour", "u:age"]) == (
+        "--context_columns, --feature_columns or --multi_feature_columns, --user_features with --user_feature_columns")
 
 
 def test_relative_interval_is_paired():

@@ -51,4 +51,5 @@ def doubt_request(name: str, codes: np.ndarray, items: pl.Series) -> None:
     if share > _OF_THE_ITEM:
         logging.warning("--context_columns: %s is nearly the same at all clicks of an item (%.2f, where 1 is always, "
                         "and 0 as often as by chance). If it describes the item, as category and price do, it tells "
-                        "the model which item is clicked, and no request has it: give it as --feature_columns", name, share)
+                        "the model which item is clicked, and no request has it: give it as --feature_columns",
+                        name, share)
