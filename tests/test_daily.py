@@ -128,7 +128,7 @@ def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
     with pytest.raises(gate.GateError, match=r"total variation of 0\.\d+ .*max_drift=0.05.*model of day0 stays"):
         run_day(day_config(days, 1, max_drift=0.05))
     assert history.read(str(days))[1]["status"] == "stopped" and not (days / "day1" / "run").exists()
-    with pytest.raises(gate.GateError, match="day2 lacks the features tags .*--feature_columns or --multi_feature_col"):
+    with pytest.raises(gate.GateError, match="day2 lacks the features tags .*name them in --feature_columns or"):
         run_day(day_config(days, 2, multi_feature_columns=()))
     with pytest.raises(DataError, match="is the log of day day0"):
         run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
