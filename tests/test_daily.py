@@ -1,12 +1,14 @@
 """python -m clrec_tf.daily: one day after the other, gates, refusals, kills, and the history of it."""
 import errno
 import json
+import math
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
+import warnings
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,6 +20,7 @@ from clrec_tf.config import Config
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import comparison
+from clrec_tf.days import data_checks
 from clrec_tf.days import data_report
 from clrec_tf.days import gate
 from clrec_tf.days import history
@@ -127,7 +130,7 @@ def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
     with pytest.raises(gate.GateError, match=r"total variation of 0\.\d+ .*max_drift=0.05.*model of day0 stays"):
         run_day(day_config(days, 1, max_drift=0.05))
     assert history.read(str(days))[1]["status"] == "stopped" and not (days / "day1" / "run").exists()
-    with pytest.raises(gate.GateError, match="day2 lacks the features tags"):
+    with pytest.raises(gate.GateError, match="day2 lacks the features tags .*name them in --feature_columns or"):
         run_day(day_config(days, 2, multi_feature_columns=()))
     with pytest.raises(DataError, match="is the log of day day0"):
         run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
@@ -220,6 +223,11 @@ def test_the_published_checkpoint_is_compared_and_few_users_pass_nothing(tmp_pat
     assert run_day(day_config(days, 1, gate_users=60, **settings)) == 0 and versions(days) == [1, 2]
 
 
+def test_the_flags_that_name_lost_features():
+    assert data_checks.flags_of(["c:flag", "tags", "c:hour", "u:age"]) == (
+        "--context_columns, --feature_columns or --multi_feature_columns, --user_features with --user_feature_columns")
+
+
 def test_relative_interval_is_paired():
     """The same users in both: where each gains a tenth, every resample does."""
     before = np.random.default_rng(0).random(300)
@@ -227,6 +235,18 @@ def test_relative_interval_is_paired():
     assert low == pytest.approx(0.1) and high == pytest.approx(0.1)
     low, high = comparison.relative_interval(before, before[::-1], 0)
     assert low < 0 < high
+
+
+def test_an_interval_without_end_is_json():
+    """One user of yesterday's was hit: in a third of the draws none, and the change is infinite."""
+    before, now = np.eye(30)[0], np.repeat([1.0, 0.0], [10, 20])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        low, high = comparison.relative_interval(before, now, 0)
+    assert 0 < low < 9 and high == math.inf
+    judgement = gate.Judgement(gate.demands_of(("hr@5/full:0",))[0], 1 / 30, 1 / 3, low, high)
+    assert judgement.numbers()["high"] is None and judgement.numbers()["low"] == low and "+inf" in judgement.text()
+    json.dumps(judgement.numbers(), allow_nan=False)
 
 
 def test_drift_by_hand():

@@ -12,6 +12,7 @@ from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data.query_features import bins_of
+from clrec_tf.data.query_features import context_feature
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.query import QueryEncoder
@@ -142,6 +143,18 @@ def test_bounds_and_bins():
     assert bounds_of(np.array([4.0], np.float32), np.array([3.0]), 4) == ()
 
 
+def test_the_feature_of_debias_context():
+    """By its name in the log or in requests; two of one name are told apart by the latter only."""
+    features = (QueryFeature("g", "user", "category", 4, 1), QueryFeature("g", "context", "category", 5, 1),
+                QueryFeature("h i", "context", "number", 4, 1))
+    assert context_feature("user_g", features) == features[0] and context_feature("context_g", features) == features[1]
+    assert context_feature("h i", features) == context_feature("context_h_i", features) == features[2]
+    with pytest.raises(UserError, match="--debias_context=g is .* users and one of requests: give user_g or context_g"):
+        context_feature("g", features)
+    with pytest.raises(UserError, match="--debias_context=x is no feature of .*: choose from g, h i"):
+        context_feature("x", features)
+
+
 def test_query_encoder_is_its_formula():
     features = QueryFeature("c", "context", "category", 4, 1), QueryFeature("t", "context", "list", 5, 3)
     layer, rng = QueryEncoder(features, 6, 0), np.random.default_rng(0)
@@ -177,6 +190,29 @@ def test_a_grown_vocabulary_keeps_numbers_and_bounds(data_dir, tmp_path):
                      name="other")
 
 
+def test_unknown_values_of_a_list_take_no_place(tmp_path):
+    """As in requests: the last click's only known tag stands behind two that training did not meet."""
+    tags = lambda item: "no|none|b" if item == 8 else "a|b"
+    rows = [f"u{user},{item + 1},{1_600_000_000 + 10 * item + user},{tags(item)}"
+            for user in range(5) for item in range(9)]
+    text = "user_id,item_id,timestamp,tags\n" + "\n".join(rows) + "\n"
+    data_dir = prepare_text(tmp_path, text, context_columns=("tags:list",))
+    b = 1 + read_feature_values(data_dir)["c:tags"].index("b")
+    assert all(record["c:tags"][-2:] == [b, 0] for record in read_split(data_dir, "test"))
+
+
+def test_columns_that_are_no_context_are_doubted(tmp_path, caplog):
+    """The item's category, the country, which has items of its own, and a column without values."""
+    query_world.prepared(tmp_path, context_columns=("hour", "category", "tags:list", "country"))
+    found = [record.getMessage() for record in caplog.records if "is nearly the same" in record.getMessage()]
+    assert [text.split()[1] for text in found] == ["category", "country"]
+    assert "(1.00, where 1 is always" in found[0] and "give it as --feature_columns" in found[0]
+    (tmp_path / "none.csv").write_text("user_id,gender,age\nu1,,\nu2,,x\n")
+    prepare_text(tmp_path, query_world.log_text(), user_features=str(tmp_path / "none.csv"), name="none",
+                 user_feature_columns=("gender",))
+    assert "gender has no value in the training part, so that nothing is learned of it: leave it out" in caplog.text
+
+
 def users_file(folder):
     path = folder / "users.csv"
     path.write_text(query_world.user_text(), encoding="utf-8")
@@ -187,6 +223,8 @@ def users_file(folder):
     (dict(context_columns=("contry",)), "--context_columns=contry: .*has no column 'contry': choose from .*'country'"),
     (dict(context_columns=("country", "country:list")), "--context_columns=country,country:list names country twice"),
     (dict(context_columns=("country:number",)), "column 'country' holds no number, but such as '(DE|FR|US)'"),
+    (dict(context_columns=("country:text",)), "'country:text': choose .*; kinds are :list and :number, and a"),
+    (dict(context_columns=("country", "item_id")), "item_id is the item that is clicked, which no request has"),
     (dict(user_feature_columns=("sex",)), "has no feature 'sex': choose from gender, age, note"),
     (dict(user_features="", context_columns=()), "--user_feature_columns is read with --user_features"),
     (dict(user_features_id="name"), "has no column 'name': give --user_features_id as one of user_id, gender"),
@@ -212,6 +250,8 @@ def test_files_of_users(tmp_path):
         data("user_id,gender\nu1,f\nu1,m\n")
     with pytest.raises(DataError, match="none of the log's 40 users"):
         data("user_id,gender\n1,f\n2,m\n")
+    with pytest.raises(DataError, match="users.csv holds no users: give the file of users, or leave it out"):
+        data("user_id,gender\n")
     with pytest.raises(DataError, match="has a user without an id"):
         data("user_id,gender\n,f\nu2,m\n")
     with pytest.raises(UserError, match="none could be the user's id: give --user_features_id"):

@@ -6,6 +6,7 @@ import sys
 
 import grpc
 import numpy as np
+import polars as pl
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
@@ -14,6 +15,7 @@ from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
+from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.models.build import build_model
@@ -21,10 +23,13 @@ from clrec_tf.models.encode import Encoder
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
 from clrec_tf.publishing.export_run import query_values
+from clrec_tf.publishing.query_inputs import QueryInputs
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import parse_request
+from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.retrieval.user_requests import UserRequest
 from tests import chromium
 from tests import query_world
@@ -120,6 +125,22 @@ def test_every_feature_counts_and_unknown_is_missing(bundles, name):
     assert tagged == bundle.query.row(dict(user_gender="f", user_age=31.0, context_hour=7))
 
 
+def test_values_count_however_they_are_written():
+    """A log's true or True, 25 or 25.0; and of lists the known values, however many unknown ones stand before them."""
+    features = [QueryFeature("a", "context", "category", 7, 1), QueryFeature("t", "context", "list", 4, 2)]
+    names = {"c:a": ["True", "false", "25", "6.0", "6.75", "-3.0"], "c:t": ["x", "y", "1.0"]}
+    values = QueryValues(tuple(features), names)
+    for given, number in ((True, 1), ("true", 1), ("TRUE", 1), (False, 2), ("False", 2), (25, 3), (25.0, 3),
+                          ("25.0", 3), ("25.", 3), (" 25 ", 3), (6, 4), (6.0, 4), ("6", 4), (6.75, 5), (-3, 6),
+                          (1, 0), (None, 0), ("", 0), ("x", 0), (2.5, 0), (0, 0), ("0x19", 0)):
+        assert values.row(dict(context_a=given)) == [number, 0, 0], given
+    for given, numbers in ((["no", "none", "y"], [2, 0]), (["x", 1, "y"], [1, 3]), ([None, "no", "x"], [1, 0]),
+                           ([], [0, 0])):
+        assert values.row(dict(context_t=given))[1:] == numbers
+    inputs = dict(context_a=tf.constant(["6.75", ""]), context_t=tf.constant([["no", "none", "y"], ["y", "x", "1.0"]]))
+    assert QueryInputs(values).rows(tf.zeros([2, 1]), inputs).numpy().tolist() == [[5, 2, 0], [0, 2, 1]]
+
+
 def test_strangers_are_served_by_what_is_known_of_them(bundles):
     """Only where training has hidden histories; and not where nothing is known."""
     for name, taught in (("clrec", True), ("multi", True), ("mean", False)):
@@ -170,6 +191,7 @@ def test_the_saved_model_answers_alike(bundles):
 @pytest.mark.parametrize("value,message", [
     (dict(context_hour="x"), "context_hour is 'x': give a number, or null"),
     (dict(context_hour=True), "context_hour is True: give a number"),
+    (dict(context_hour=-10**400), "context_hour has 401 digits, which no float holds: give a smaller number"),
     (dict(context_tags="a"), r"context_tags is 'a': give a list of values"),
     (dict(context_tags=[["a"]]), "context_tags is .*give a list of values"),
     (dict(user_gender=["f"]), "user_gender is .*give one value"),
@@ -180,6 +202,16 @@ def test_the_saved_model_answers_alike(bundles):
 def test_requests_that_are_refused(bundles, value, message):
     with pytest.raises(DataError, match=message):
         parse_request(dict(history=[1, 2], **value), "int", "line 1", bundles["clrec"][2].query)
+
+
+def test_a_misspelt_column_of_parquet_is_named(bundles, tmp_path, caplog):
+    """Other columns of a table are its own; those called like entries of requests are not."""
+    frame = pl.DataFrame(dict(user_id=[1], history=[[1, 2]], user_gendr=["f"], note=["x"], context_country=["FR"]))
+    frame.write_parquet(tmp_path / "users.parquet")
+    request, = read_parquet(str(tmp_path / "users.parquet"), "int", bundles["clrec"][2].query)
+    assert request.query == dict(context_country="FR")
+    warned, = (record.getMessage() for record in caplog.records)
+    assert "user_gendr is no entry of this bundle and is not read; there are user_gender, user_age" in warned
 
 
 def test_a_damaged_file_of_values_is_refused(bundles, tmp_path):
@@ -289,3 +321,10 @@ def test_the_example_clients_tell_what_is_known(bundles):
                  "--exclude_seen", f"--history={','.join(map(str, history))}", *told, "--timeout=30"],
                 check=True, capture_output=True, text=True).stdout
             assert [int(line.split()[0]) for line in found.splitlines()] == expected, client
+            for told, error in (("context_hour=noon", "--tell=context_hour=noon: context_hour is a number"),
+                                ("context_moon=full", "context_moon"), ("context_hour", "give NAME=VALUE")):
+                refused = subprocess.run(
+                    [sys.executable, f"{ROOT}/launch/clients/predict_{client}.py", f"--server={server}",
+                     f"--tell={told}", "--timeout=30"], capture_output=True, text=True)
+                assert refused.returncode == 1 and error in refused.stderr, (client, refused.stderr)
+                assert "Traceback" not in refused.stderr

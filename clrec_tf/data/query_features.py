@@ -6,6 +6,8 @@ from typing import Sequence
 
 import numpy as np
 
+from clrec_tf.errors import UserError
+
 USER, CONTEXT = "user", "context"  # sources
 CATEGORY, LIST, NUMBER = "category", "list", "number"  # kinds
 KINDS = (CATEGORY, LIST, NUMBER)
@@ -55,6 +57,19 @@ def query_columns(features: Sequence[QueryFeature]) -> dict[str, slice]:
 def of_source(features: Sequence[QueryFeature], source: str) -> tuple[QueryFeature, ...]:
     """The features of one source."""
     return tuple(feature for feature in features if feature.source == source)
+
+
+def context_feature(name: str, features: Sequence[QueryFeature]) -> QueryFeature:
+    """The feature that --debias_context names, as in the log or as in requests; `UserError` where none or two do."""
+    found = [feature for feature in features if name in (feature.name, feature.input)]
+    if not found:
+        raise UserError(f"--debias_context={name} is no feature of users or requests of this data set: " + (
+            f"choose from {', '.join(dict.fromkeys(feature.name for feature in features))}" if features else
+            "prepare it with --context_columns"))
+    if len(found) > 1:
+        raise UserError(f"--debias_context={name} is a feature of users and one of requests: give "
+                        f"{' or '.join(feature.input for feature in found)}")
+    return found[0]
 
 
 def bins_of(numbers: np.ndarray, bounds: Sequence[float]) -> np.ndarray:

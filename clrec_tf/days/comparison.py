@@ -63,7 +63,8 @@ def relative_interval(before: np.ndarray, now: np.ndarray, seed: int) -> tuple[f
     for _ in range(1000):
         old, new = np.bincount(rng.integers(users, size=users), minlength=users) @ values
         changes.append(new / old - 1.0 if old else 0.0 if new == old else np.inf)
-    low, high = np.quantile(changes, [0.025, 0.975])
+    # Where yesterday's is 0 in some draws, the high bound may be infinite, beside which nothing can be interpolated.
+    low, high = np.quantile(changes, [0.025, 0.975], method="linear" if np.isfinite(changes).all() else "nearest")
     return float(low), float(high)
 
 

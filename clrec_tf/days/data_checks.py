@@ -1,4 +1,6 @@
 """Whether a day's data can follow yesterday's, before anything is trained on them."""
+from typing import Sequence
+
 from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import data_report
@@ -32,8 +34,8 @@ def check_data(config: Config, folders: DayFolders, before: DayFolders, entry: d
     if report["lost_features"]:
         entry["status"] = history.STOPPED
         raise GateError(f"day {entry['day']} lacks the features {', '.join(report['lost_features'])} of day "
-                        f"{entry['yesterday']}, on which its model rests: name them in --feature_columns or "
-                        "--multi_feature_columns, or begin anew in another --days_dir")
+                        f"{entry['yesterday']}, on which its model rests: name them in "
+                        f"{flags_of(report['lost_features'])}, or begin anew in another --days_dir")
     if report["drift"] >= config.days.max_drift < 1.0:
         entry["status"] = history.STOPPED
         raise GateError(
@@ -61,3 +63,10 @@ def _clicks_of(schema: schema_lib.Schema) -> tuple:
     beside = ("vocabulary_from", "item_features", "dense_features", "impressions")
     files = {name: digest for name, digest in schema.settings["sha256"].items() if name not in beside}
     return files, schema.settings["from_time"], schema.settings["to_time"]
+
+
+def flags_of(features: Sequence[str]) -> str:
+    """The flags that name such features: of items, u:<of users> and c:<of requests>."""
+    flags = {"u:": "--user_features with --user_feature_columns", "c:": "--context_columns"}
+    return ", ".join(dict.fromkeys(flags.get(name[:2], "--feature_columns or --multi_feature_columns")
+                                   for name in features))

@@ -1,5 +1,6 @@
 """What today's model must reach beside yesterday's to be published."""
 import dataclasses
+import math
 import re
 
 from clrec_tf.errors import UserError
@@ -60,8 +61,12 @@ class Judgement:
         return bool(self.before or self.now) and self.change >= self.demand.change - _ROUNDING
 
     def numbers(self) -> dict:
-        """For the history: `metric`, `before`, `now`, `low` and `high` of the relative change, `demanded`, `passed`."""
-        return dict(metric=self.demand.metric, before=self.before, now=self.now, low=self.low, high=self.high,
+        """For the history: `metric`, `before`, `now`, `low` and `high` of the relative change, `demanded`, `passed`.
+
+        An infinite bound, which JSON does not have, is None.
+        """
+        low, high = (bound if bound is not None and math.isfinite(bound) else None for bound in (self.low, self.high))
+        return dict(metric=self.demand.metric, before=self.before, now=self.now, low=low, high=high,
                     demanded=self.demand.change, passed=self.passed)
 
     def text(self) -> str:

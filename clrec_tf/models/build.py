@@ -111,9 +111,10 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
                                                  widths or None, content, config.loss_class.all_vectors))
     towers.id_dropout, towers.history_dropout = model.id_dropout, model.history_dropout
     if model.history_dropout and not towers.query_features:
-        raise UserError(f"--history_dropout={model.history_dropout} leaves nothing of a user: the data set has no "
-                        "features of users or requests; prepare it with --user_features or --context_columns, or leave "
-                        "--history_dropout out")
+        why = ("--nouse_query_features leaves features of users and requests out; leave one of the two flags out"
+               if schema.query_features else "the data set has no features of users or requests; prepare it with "
+               "--user_features or --context_columns, or leave --history_dropout out")
+        raise UserError(f"--history_dropout={model.history_dropout} leaves nothing of a user: {why}")
     if model.id_dropout and not (towers.candidate_features and towers.describes_items):
         raise UserError(f"--id_dropout={model.id_dropout} leaves nothing of an item: the candidate tower reads neither "
                         "features nor dense vectors; prepare them, and train with --use_features and "

@@ -2,11 +2,12 @@
 import dataclasses
 from typing import Optional
 
+from absl import logging
 import numpy as np
 
 from clrec_tf.data.frequencies import log_popularity
+from clrec_tf.data.query_features import context_feature
 from clrec_tf.data.query_features import query_columns
-from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import UserError
 from clrec_tf.losses import closed_forms
 from clrec_tf.objectives.all_clicks import make_all_clicks
@@ -21,6 +22,8 @@ from clrec_tf.objectives.raw_queue_negatives import raw_queue
 from clrec_tf.objectives.raw_queue_negatives import RawQueueNegatives
 from clrec_tf.settings.registry import LOSSES
 from clrec_tf.settings.setting import setting
+
+FEW_ENTRIES = 100  # of a queue for each value of a context, below which a warning is due
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +102,9 @@ class Contrastive(ChosenByQueue):
         if settings.debias_beta < 1.0:
             log_q = (1.0 - settings.debias_beta) * log_popularity(inputs.items.counts if counts is None else counts)
             log_q[1:] -= log_q[1:].mean()  # a constant changes nothing, and exponents stay small
+        context = context_column(settings.debias_context, inputs.schema)
+        if context is not None:
+            _warn_of_few_entries(settings, inputs)
         windows = inputs.config.train.target_mode == "all"
         # A user's other targets of the same window are no independent draws given the user.
         masked = settings.mask_same_user or (windows and not impressions)
@@ -106,7 +112,7 @@ class Contrastive(ChosenByQueue):
                              inputs.local_variable, log_q=log_q, impressions=impressions,
                              local_constant=inputs.local_constant, balanced=settings.balanced_gradient,
                              entering=settings.enqueue_per_step if windows else None,
-                             context=context_column(settings.debias_context, inputs.schema))
+                             context=context)
 
     @classmethod
     def closed_form(cls, world, settings):
@@ -117,30 +123,26 @@ class Contrastive(ChosenByQueue):
         return closed_forms.debiased(world.clicks, fed, settings.debias_beta)
 
 
+def _warn_of_few_entries(settings, inputs) -> None:
+    """Says where the queue has few entries for each value of --debias_context."""
+    values = context_feature(settings.debias_context, inputs.schema.query_features).rows - 1
+    size = inputs.config.train.batch_size if settings.queue_kind == "in_batch" else inputs.config.loss.queue_size
+    if size < FEW_ENTRIES * values:
+        logging.warning("--debias_context=%s: %d values share a queue of %d entries, %.0f each if they were alike, and a "
+                        "row is compared with those of its own: raise --queue_size, or name a context of fewer values",
+                        settings.debias_context, values, size, size / values)
+
+
 def context_column(name: str, schema) -> Optional[int]:
     """The column of query rows that --debias_context names, None for ""; `UserError` where no one column has it."""
-    feature = context_feature(name, schema)
-    if feature is None:
-        return None
-    if feature.width > 1:
-        raise UserError(f"--debias_context={name} has several values per request: name one that has one")
-    return query_columns(schema.query_features)[feature.key].start
-
-
-def context_feature(name: str, schema) -> Optional[QueryFeature]:
-    """The feature that --debias_context names, by its column or as in requests, None for ""; `UserError` where none,
-    or more than one, is called so."""
     if not name:
         return None
-    found = [feature for feature in schema.query_features if name in (feature.name, feature.input)]
-    if not found:
-        names = ", ".join(feature.name for feature in schema.query_features)
-        raise UserError(f"--debias_context={name} is no feature of users or requests of this data set: "
-                        + (f"choose from {names}" if names else "prepare it with --context_columns"))
-    if len(found) > 1:
-        raise UserError(f"--debias_context={name} is a feature of users and one of requests: give "
-                        + " or ".join(feature.input for feature in found))
-    return found[0]
+    feature = context_feature(name, schema.query_features)
+    if feature.width > 1:
+        raise UserError(f"--debias_context={name} has several values per request: name one that has one")
+    if feature.rows < 2:
+        raise UserError(f"--debias_context={name} has no value in the training part: leave it out")
+    return query_columns(schema.query_features)[feature.key].start
 
 
 def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, context=None,

@@ -150,7 +150,11 @@ def _context(table: Table, settings: PrepareConfig) -> dict[str, str]:
     absent = [name for name in names if name not in table.columns]
     if absent:
         raise UserError(f"--context_columns={','.join(settings.context_columns)}: {table.path} has no column "
-                        f"{absent[0]!r}: choose from {', '.join(map(repr, table.columns))}")
+                        f"{absent[0]!r}: choose from {', '.join(map(repr, table.columns))}"
+                        f"{'' if ':' not in absent[0] else '; kinds are :list and :number, and a category has none'}")
+    if settings.item_column in names:
+        raise UserError(f"--context_columns={','.join(settings.context_columns)}: {settings.item_column} is the item "
+                        "that is clicked, which no request has: leave it out")
     return {f"c:{name}": name for name in names}
 
 

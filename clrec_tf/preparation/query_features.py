@@ -15,12 +15,10 @@ from clrec_tf.data.query_features import NUMBER
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import doubts
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
 from clrec_tf.tables import values
-
-_EACH_ITS_OWN = 0.5  # share of distinct values among those known above which a category is probably a number
-
 
 @dataclasses.dataclass(frozen=True)
 class Column:
@@ -130,6 +128,8 @@ def take_context(frame: pl.DataFrame, settings: PrepareConfig) -> tuple[pl.DataF
         return frame, []
     columns = [column(name, CONTEXT, kind, frame[f"c:{name}"], settings, f"{settings.input}: column {name!r}")
                for name, kind in kinds.items()]
+    for each in columns:
+        doubts.doubt_request(each.name, each.codes, frame["item"])
     frame = frame.drop(f"c:{name}" for name in kinds).with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64))
     return frame, columns
 
@@ -172,6 +172,7 @@ def _encoded(given: Column, weights, earlier, settings):
     np.add.at(count, given.codes, np.broadcast_to(weights[:, None], given.codes.shape))
     count = count[1:]
     if given.kind == NUMBER:
+        doubts.doubt_category(given.name, NUMBER, given.codes, given.values, count)
         bounds = before.bounds if before is not None else bounds_of(given.values, count, settings.number_bins)
         feature = QueryFeature(given.name, given.source, NUMBER, len(bounds) + 2, 1, bounds)
         numbers = query_lib.bins_of(given.values, bounds)
@@ -180,23 +181,16 @@ def _encoded(given: Column, weights, earlier, settings):
     here = set(known)
     new = [(-count[place], text) for place, text in enumerate(given.values) if count[place] and text not in here]
     names = [*known, *(text for _, text in sorted(new))]
-    _doubt_category(given, names, count)
+    doubts.doubt_category(given.name, given.kind, given.codes, names, count)
     places = {text: number for number, text in enumerate(names, 1)}
     numbers = np.array([0, *(places.get(text, 0) for text in given.values)], np.int32)
     trained = given.codes[weights > 0]
     width = max(1, int((trained > 0).sum(axis=1).max(initial=0)), 0 if before is None else before.width)
     width = 1 if given.kind == CATEGORY else width
-    codes = np.pad(given.codes, [(0, 0), (0, max(0, width - given.codes.shape[1]))])[:, :width]
-    feature = QueryFeature(given.name, given.source, given.kind, 1 + len(names), width)
-    return feature, numbers[codes], names
-
-
-def _doubt_category(given, names, count):
-    """Warns where a category has about as many values as there are rows with one: it is a number, or an id."""
-    rows, used = int(np.count_nonzero(given.codes)), np.count_nonzero(count)
-    if given.kind == CATEGORY and used > 100 and used > _EACH_ITS_OWN * rows:
-        logging.warning("%s has %d values in %d rows, such as %r, so that little is learned of each: if it is a number, "
-                        "name it %s:%s", given.name, used, rows, names[-1], given.name, NUMBER)
+    rows = numbers[np.pad(given.codes, [(0, 0), (0, max(0, width - given.codes.shape[1]))])]
+    known_first = np.argsort(rows == 0, axis=1, kind="stable")
+    rows = np.take_along_axis(rows, known_first, axis=1)[:, :width]
+    return QueryFeature(given.name, given.source, given.kind, 1 + len(names), width), rows, names
 
 
 def bounds_of(numbers: np.ndarray, counts: np.ndarray, bins: int) -> tuple[float, ...]:

@@ -46,10 +46,13 @@ def read(users: pl.Series, settings: PrepareConfig) -> list[Column]:
     absent = [name for name in wanted if name not in table.columns or name == named]
     if absent:
         raise UserError(f"--user_feature_columns={','.join(settings.user_feature_columns)}: {path} has no feature "
-                        f"{absent[0]!r}: choose from {', '.join(name for name in table.columns if name != named)}")
+                        f"{absent[0]!r}: choose from {', '.join(name for name in table.columns if name != named)}"
+                        f"{'' if ':' not in absent[0] else '; kinds are :list and :number, and a category has none'}")
     with frames.readable(path):
         frame = table.without_blank_lines().select(named, *wanted).collect()
     ids = values.whole_numbers(values.texts(frame[named], settings.null_values), "user", path)
+    if ids.is_empty():
+        raise DataError(f"{path} holds no users: give the file of users, or leave it out")
     if ids.is_null().any():
         raise DataError(f"{path} has a user without an id in its column {named!r}: correct it")
     if ids.is_duplicated().any():

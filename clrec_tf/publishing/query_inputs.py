@@ -39,7 +39,9 @@ class QueryInputs(tf.Module):
             if feature.kind == NUMBER:
                 columns.append(_bins(given, feature.bounds)[:, None])
             elif feature.kind == LIST:
-                numbers = self._tables[feature.key].lookup(given[:, :feature.width])
+                numbers = self._tables[feature.key].lookup(given)
+                known_first = tf.argsort(tf.cast(tf.equal(numbers, 0), tf.int32), axis=1, stable=True)
+                numbers = tf.gather(numbers, known_first, batch_dims=1)[:, :feature.width]
                 columns.append(tf.pad(numbers, [[0, 0], [0, feature.width - tf.shape(numbers)[1]]]))
                 columns[-1] = tf.ensure_shape(columns[-1], [None, feature.width])
             else:

@@ -3,7 +3,9 @@ import dataclasses
 import functools
 import math
 import os
-from typing import Any, Mapping, Optional, Sequence
+import re
+import sys
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_files import QUERY_FILE
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.json_files import save_json
+
+_WHOLE = re.compile(r"(-?[0-9]+)(?:\.0*)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +65,14 @@ class QueryValues:
                 row.append(int(bins_of(math.nan if value is None else value, feature.bounds)))
                 continue
             texts = [] if value is None else value if isinstance(value, list) else [value]
-            numbers = [self._numbers[feature.key].get(as_text(text), 0) for text in texts[:feature.width]]
-            row += numbers + [0] * (feature.width - len(numbers))
+            known = [number for text in texts if (number := self._number(feature.key, text))][:feature.width]
+            row += known + [0] * (feature.width - len(known))
         return row
+
+    def _number(self, key: str, value) -> int:
+        """The number of a category, however it is written; 0 for null and for what is unknown."""
+        numbers = self._numbers[key]
+        return next((numbers[text] for text in spellings(value) if text in numbers), 0)
 
     def checked(self, given: Mapping[str, Any], where: str) -> dict[str, Any]:
         """The same values, if each is of its feature's kind.
@@ -77,6 +86,9 @@ class QueryValues:
                 continue
             if feature.kind == NUMBER and (isinstance(value, bool) or not isinstance(value, (int, float))):
                 raise DataError(f"{where}: {name} is {value!r}: give a number, or null where it is unknown")
+            if feature.kind == NUMBER and isinstance(value, int) and abs(value) > sys.float_info.max:
+                raise DataError(f"{where}: {name} has {len(str(abs(value)))} digits, which no float holds: give a "
+                                "smaller number, or null where it is unknown")
             if feature.kind == CATEGORY and isinstance(value, (list, dict)):
                 raise DataError(f"{where}: {name} is {value!r}: give one value, or null where it is unknown")
             if feature.kind == LIST and (not isinstance(value, list) or any(
@@ -86,7 +98,7 @@ class QueryValues:
 
     def event_numbers(self, events: Sequence[Optional[str]]) -> list[int]:
         """Numbers of the behaviours of clicks; 0 for null and for one that was not trained on."""
-        return [self._kinds.get(event, 0) for event in events]
+        return [self._kinds.get((event or "").strip(), 0) for event in events]
 
     def example_of(self, row: np.ndarray) -> dict[str, np.ndarray]:
         """Values that have the numbers of query rows [N,W]: name -> [N], or [N,width] of lists."""
@@ -123,10 +135,21 @@ class QueryValues:
             raise DataError(f"{path} is damaged ({error!r}): export again") from error
 
 
-def as_text(value) -> Optional[str]:
-    """A category of JSON as prepare writes it: whole numbers without a fraction, true and false in small letters."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def spellings(value) -> Iterator[str]:
+    """Texts that prepare may have made of a category of JSON, the likeliest first.
+
+    A log says true, True or TRUE, and 25, or 25.0 where it has 25.5 too; a client need not know which.
+    """
+    if value is None:
+        return
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return None if value is None else str(value).strip()
+    text = str(value).strip()
+    if text.lower() in ("true", "false"):
+        yield from (text.lower(), text.capitalize(), text.upper()) if isinstance(value, bool) else (
+            text, text.lower(), text.capitalize(), text.upper())
+        return
+    yield text
+    if whole := _WHOLE.fullmatch(text):
+        yield whole[1]
+        yield f"{whole[1]}.0"

@@ -8,6 +8,7 @@ from typing import Iterator
 from typing import Optional
 from typing import Union
 
+from absl import logging
 import polars as pl
 
 from clrec_tf.errors import DataError
@@ -145,6 +146,11 @@ def read_parquet(path: str, id_type: str, query: QueryValues = QueryValues()) ->
         raise DataError(f"{path} is not readable Parquet ({error})") from error
     if not isinstance(columns.get("history"), pl.List):
         raise DataError(f"{path} has no column `history` of lists of item ids; its columns are {dict(columns)}")
+    unread = [name for name in columns if name.startswith(("user_", "context_")) and name not in (
+        *_FIELDS, *query.inputs)]
+    if unread:
+        logging.warning("%s: %s is no entry of this bundle and is not read; there are %s", path, unread[0],
+                        ", ".join(query.inputs) or "none of users and requests")
     table = table.select(name for name in (*_FIELDS, *query.inputs) if name in columns)
     for start in range(0, rows, _PARQUET_ROWS):
         try:

@@ -16,12 +16,11 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import lacks_values
-from clrec_tf.data.query_features import NUMBER
+from clrec_tf.data import query_features as query_lib
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.objectives.contrastive import context_feature
 from clrec_tf.system import atomic
 from clrec_tf.system.pattern_names import readable_name
 from clrec_tf.training.checkpoint_names import CONTENT
@@ -65,12 +64,10 @@ class WarmStart:
         self.prefix = checkpoints_lib.find_checkpoint(self._workdir, checkpoint, "init_from")
         self._before, self._now = self._read_before(), Vocabularies.read(config.paths.data_dir, schema, manifest)
         self._check_schemas()
-        ends = [each.catalogue.last_click.max() for each in (self._before, self._now)]
-        if 0 < ends[1] < ends[0]:
+        if 0 < self._now.catalogue.last_click.max() < self._before.catalogue.last_click.max():
             raise UserError(f"--data_dir={config.paths.data_dir} ends before the data that {self._flag} was trained on: "
                             "its tests would be on clicks that are known already; start from an earlier run")
         names = [list(vocabularies.catalogue.original_ids) for vocabularies in (self._now, self._before)]
-        # Of items that nobody had clicked nothing was learned.
         learned = [None if cold else name for name, cold in zip(names[1], self._before.catalogue.cold)]
         self._item_rows = earlier_rows(names[0], learned, self._now.item_buckets())
 
@@ -177,7 +174,7 @@ class WarmStart:
 
     def _query_rows(self, feature) -> np.ndarray:
         """`earlier_rows` of a feature of users or requests; of numbers the bins are the same."""
-        if feature.kind == NUMBER:
+        if feature.kind == query_lib.NUMBER:
             return np.arange(feature.rows)
         return earlier_rows(*(vocabularies.values[feature.key] for vocabularies in (self._now, self._before)), 0)
 
@@ -233,8 +230,9 @@ class WarmStart:
         """`moved_queue`; None too where its entries were told apart by another --debias_context."""
         if (name := getattr(self._config.objective, "debias_context", "")) != run_config.context_of(self._saved):
             return None
-        return moved_queue(fields, shapes, self._now.item_rows, self._item_rows, moved_contexts(
-            context_feature(name, self._now.schema), self._before, self._now))
+        feature = query_lib.context_feature(name, self._now.schema.query_features) if name else None
+        return moved_queue(fields, shapes, self._now.item_rows, self._item_rows,
+                           moved_contexts(feature, self._before, self._now))
 
     def _fill_state(self, reader, name: str, state) -> bool:
         """Takes over a queue; returns whether that was possible."""
@@ -246,7 +244,7 @@ class WarmStart:
         moved = self._moved(fields, state.shapes)
         if moved is None:
             logging.info("the %s of %s is of another form: it begins anew", name, self.prefix)
-        else:
-            np.savez(archive := io.BytesIO(), **moved)
-            state.deserialize(archive.getvalue())
-        return moved is not None
+            return False
+        np.savez(archive := io.BytesIO(), **moved)
+        state.deserialize(archive.getvalue())
+        return True

@@ -54,10 +54,15 @@ def retrieve(stub, arguments) -> dict:
     answer.Unpack(signatures)
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = arguments.model_name, "retrieve"
-    for name, info in signatures.signature_def["retrieve"].inputs.items():
-        dtype, told = tf.as_dtype(info.dtype), told_of(arguments)
-        if name.startswith(("user_", "context_")):
-            values = typed(told.get(name, ""), dtype, len(info.tensor_shape.dim))
+    inputs, told = signatures.signature_def["retrieve"].inputs, told_of(arguments)
+    beside = sorted(name for name in inputs if name.startswith(("user_", "context_")))
+    if unknown := sorted(set(told) - set(beside)):
+        raise SystemExit(f"--tell: this model has no {', '.join(unknown)}; "
+                         f"it reads {', '.join(beside) or 'the history alone'}")
+    for name, info in inputs.items():
+        dtype = tf.as_dtype(info.dtype)
+        if name in beside:
+            values = typed(name, told.get(name, ""), dtype, len(info.tensor_shape.dim))
         else:
             values = value(name, dtype, arguments)
         request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
@@ -73,10 +78,13 @@ def told_of(arguments):
     return dict(text.split("=", 1) for text in arguments.tell)
 
 
-def typed(text, dtype, dimensions):
+def typed(name, text, dtype, dimensions):
     """A value of --tell for one user; what is not told is unknown: "" or NaN."""
     if dtype == tf.float32:
-        return np.array([float(text) if text else np.nan], np.float32)
+        try:
+            return np.array([float(text or "nan")], np.float32)
+        except ValueError as error:
+            raise SystemExit(f"--tell={name}={text}: {name} is a number ({error})") from error
     return np.array([text.split(",") if dimensions > 1 else text], object)
 
 

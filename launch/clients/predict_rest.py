@@ -57,7 +57,8 @@ def instance(metadata, arguments):
         ids = integers(history) if metadata["bundle"]["id_type"] == "int" else history
         popularity = {} if arguments.popularity is None else {"popularity": arguments.popularity}
         kinds = {feature["name"]: feature["kind"] for feature in metadata["bundle"].get("query", ())}
-        told = {name: typed(text, kinds.get(name)) for name, text in told_of(arguments).items()}
+        told = {name: typed(name, text, kinds.get(name)) for name, text in told_of(arguments).items()}
+        told = {name: value for name, value in told.items() if value == value}  # NaN: unknown, as what is left out
         return {"history": ids, "k": arguments.k, "exclude_seen": arguments.exclude_seen} | several | popularity | told
     inputs = metadata["signature_def"]["signature_def"]["retrieve"]["inputs"]
     text = inputs["history"]["dtype"] == "DT_STRING"
@@ -71,7 +72,8 @@ def instance(metadata, arguments):
     for name in set(inputs) - set(values):  # of user or request
         width = len(inputs[name]["tensor_shape"].get("dim", ()))
         kind = "number" if inputs[name]["dtype"] == "DT_FLOAT" else "list" if width > 1 else "category"
-        values[name] = typed(told.pop(name, ""), kind) if kind != "list" else typed(told.pop(name, ""), kind) or [""]
+        value = typed(name, told.pop(name, ""), kind)
+        values[name] = value if kind != "list" else value or [""]
     if set(told) - set(values):
         raise SystemExit(f"--tell: this model has no {', '.join(sorted(set(told) - set(values)))}")
     return {name: values[name] for name in inputs}
@@ -85,10 +87,13 @@ def told_of(arguments):
     return dict(text.split("=", 1) for text in arguments.tell)
 
 
-def typed(text, kind):
+def typed(name, text, kind):
     """A value of --tell as JSON has it; JSON has no NaN, so an unknown number of TensorFlow Serving is "NaN" there."""
     if kind == "number":
-        return float(text) if text else float("nan")
+        try:
+            return float(text or "nan")
+        except ValueError as error:
+            raise SystemExit(f"--tell={name}={text}: {name} is a number ({error})") from error
     return [part for part in text.split(",") if part] if kind == "list" else text
 
 
