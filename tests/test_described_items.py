@@ -20,6 +20,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from clrec_tf.config import Config
 from clrec_tf.data.catalogue import Catalogue
+from clrec_tf.data.frequencies import counts_by_feature
 from clrec_tf.data.schema import Feature
 from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.errors import DataError
@@ -135,6 +136,11 @@ def test_an_item_by_features_is_the_one_that_export_would_have_made(name, tmp_pa
     assert "without --id_dropout" not in caplog.text and "do not count in histories" not in caplog.text
     assert "have no `clicks`" not in caplog.text  # features let expect how often
     mine, theirs = (each.item_vectors(each.positions(np.array(IDS))) for each in (bundle, whole))
+    catalogue, features = world(name).catalogue, world(name).schema.features
+    expected = np.rint(counts_by_feature(catalogue.counts, catalogue.item_rows, features))[-COLD:]
+    np.testing.assert_allclose(mine[:, -1], [bundle.dial.coordinate(count) for count in expected], atol=1e-6)
+    assert len(set(expected)) > 1
+    mine, theirs = mine[:, :-1], theirs[:, :-1]  # these catalogues count clicks alone
     np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-7)
     if name not in RAW and "multi" not in CONFIGS[name].get("model", ""):  # sums of rows, the same bit by bit
         np.testing.assert_array_equal(mine, theirs)
