@@ -19,7 +19,8 @@ from tests import small_run
 DIM, LENGTH, LENGTHS = 6, 7, [7, 4, 1, 2, 0]
 SMALL = dict(gru4rec=dict(rnn_units=5, rnn_layers=2, dropout=0.0), lstm=dict(rnn_units=5, rnn_layers=2, dropout=0.0),
              dnn=dict(mlp_units=("5", "4")), shan=dict(short_term_clicks=2),
-             caser=dict(caser_clicks=3, horizontal_filters=3, vertical_filters=2, dropout=0.0))
+             caser=dict(caser_clicks=3, horizontal_filters=3, vertical_filters=2, dropout=0.0),
+             svdpp={})
 NAMES = tuple(SMALL)
 CAUSAL = [name for name in NAMES if ENCODERS.get(name).every_position]
 
@@ -138,7 +139,7 @@ def shan_by_loops(encoder, rows):
 
 
 LOOPS = dict(gru4rec=recurrent_by_loops(gru), lstm=recurrent_by_loops(lstm), dnn=dnn_by_loops, caser=caser_by_loops,
-             shan=shan_by_loops)
+             shan=shan_by_loops, svdpp=lambda encoder, rows: sum(rows) / len(rows) ** .5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,7 +183,7 @@ def test_a_position_is_the_user_after_that_click(name):
 
 
 def test_which_encoders_give_every_position():
-    assert CAUSAL == ["gru4rec", "lstm", "dnn", "caser"]
+    assert CAUSAL == ["gru4rec", "lstm", "dnn", "caser", "svdpp"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -221,6 +222,22 @@ def test_only_training_drops_and_by_the_steps_seed(name):
 def test_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         Config.of(**settings)
+
+
+def test_svdpp_reads_histories_by_a_table_of_their_own():
+    """Its change moves users and no item; that of the items' vectors moves no user."""
+    world = exported.world("string")
+    model = build_model(Config.of(embedding_dim=8, max_history=4, user_encoder="svdpp"), world.schema)
+    rows = tf.constant(world.catalogue.item_rows[:8])
+    batch = dict(history=tf.stack([rows[:4], rows[4:]]), length=tf.constant([4, 2], tf.int64), target=rows[:2])
+    assert model.item_vectors(rows).shape == (8, 8) and model.history_vectors(rows).shape == (8, 16)
+    found = [model.encode(batch, rows)]
+    for table in (model.item_encoder.factors.table, model.item_encoder.ids.table):
+        table.assign_add(np.random.default_rng(0).normal(size=table.shape))
+        found.append(model.encode(batch, rows))
+    for name, moved in (("users", [True, False]), ("positives", [False, True]), ("distinct", [False, True])):
+        steps = [np.abs(getattr(one, name) - getattr(two, name)).max(axis=1) for one, two in zip(found, found[1:])]
+        assert [(step > .01).all() for step in steps] == moved == [(step > 0).any() for step in steps]
 
 
 # ---- served, and learned
