@@ -16,6 +16,7 @@ from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import bare_ops
 from clrec_tf.lab.benchmarks import counts
+from clrec_tf.lab.benchmarks import encoder_steps
 from clrec_tf.lab.benchmarks import queue_steps
 from clrec_tf.lab.benchmarks import suites
 from clrec_tf.lab.benchmarks import timing
@@ -26,6 +27,7 @@ from clrec_tf.lab.benchmarks.workload import GeneratedItems
 from clrec_tf.lab.benchmarks.workload import SAMPLED_SOFTMAX
 from clrec_tf.lab.benchmarks.workload import Trainer
 from clrec_tf.lab import children
+from clrec_tf.settings.registry import ENCODERS
 from tests import small_run
 
 WITHOUT_HEADS = Config(train=TrainConfig(batch_size=4),
@@ -195,6 +197,19 @@ def test_training_suite_in_small(tmp_path, data_dir, monkeypatch):
     assert found["ratios"]["cached_vs_raw_costly_T2"] == case["cached_vs_raw"]
     assert {"gather", "sum", "product", "scatter"} == {
         part["operation"] for part in case["variants"]["cached"]["bare_operations"]}
+
+
+def test_encoders_suite_in_small(monkeypatch):
+    """Of two encoders, in this process. Beside the ids svdpp has as large a table, both have positions."""
+    monkeypatch.setattr(encoder_steps, "in_child", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(ENCODERS, "names", lambda: ("mean", "svdpp"))
+    found = suites.run_suites(dataclasses.replace(
+        WITHOUT_HEADS, benchmark=dataclasses.replace(WITHOUT_HEADS.benchmark, suite=("encoders",))))
+    cases = {case["user_encoder"]: case for case in found["encoders"]["cases"]}
+    assert {name: case["parameters"] for name, case in cases.items()} == dict(mean=2 * 8, svdpp=2 * 8 + 2001 * 8)
+    speed = [cases[name]["samples_per_s"] for name in ("svdpp", "mean")]
+    assert list(found["ratios"]) == ["svdpp_vs_mean_T2"] and found["ratios"]["svdpp_vs_mean_T2"] == pytest.approx(
+        speed[0] / speed[1], abs=1e-3)
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_of_longer_histories_the_last_clicks_count(served):
     assert not served_vector(kind, bundle, [], [], exported.NOW).any()  # no history
 
 
-@pytest.mark.parametrize("encoder", ["sasrec", "mean", "multi_att"])
+@pytest.mark.parametrize("encoder", ["sasrec", "mean", "multi_att", "svdpp"])
 @pytest.mark.parametrize("settings", [{}, dict(candidate_features=False), dict(similarity="dot"), dict(max_history=1),
                                       dict(position="none"), dict(use_features=False)], ids=str)
 @pytest.mark.parametrize("content", [False, True])

@@ -37,7 +37,7 @@ def fixture_days(tmp_path_factory):
 
 
 MODELS = {
-    "raw": dict(queue="raw", use_features=True), "cached": dict(queue="cached"),
+    "raw": dict(queue="raw", use_features=True), "cached": dict(queue="cached", user_encoder="svdpp"),
     "multi": dict(small_run.SMALL_MULTI, queue="raw", category_feature="category"),
     "multi_cached": dict(small_run.SMALL_MULTI, queue="cached", category_feature="category"),
 }
@@ -75,20 +75,22 @@ def test_rows_slots_and_queues_are_taken_by_name(days, trained, tmp_path):
     assert after.progress.step == 0 and int(after.optimizer.iterations) == 0
 
     known = {item: row for row, item in enumerate(old_ids, 1)}
-    read = lambda run: run.model.item_encoder.ids.table.numpy()
     features = {item: tuple(row[1:]) for item, row in zip(ids, rows)}
-    for row, item in enumerate(ids, 1):
-        alike = [known[other] for other in known if features[other] == features[item]]
-        expected = (read(before)[known[item]] if item in known else read(before)[alike].mean(axis=0) if alike
-                    else read(fresh)[row])
-        np.testing.assert_allclose(read(after)[row], expected, rtol=1e-6, err_msg=str(item))
     assert sum(item not in known for item in ids) >= 10 and any(f[0] == 4 for f in features.values())
-    np.testing.assert_array_equal(read(after)[-2:], read(before)[-2:])  # hash buckets
-    for old, new in zip(slots_of(before, before.model.item_encoder.ids.table),
-                        slots_of(after, after.model.item_encoder.ids.table)):
-        np.testing.assert_array_equal(new[:len(old_ids) + 1], old[:len(old_ids) + 1])
-        assert not new[len(old_ids) + 1:-2].any() and old[1:].any()
-        np.testing.assert_array_equal(new[-2:], old[-2:])
+    assert hasattr(before.model.item_encoder, "factors") == (model.get("user_encoder") == "svdpp")
+    for name in [name for name in ("ids", "factors") if hasattr(before.model.item_encoder, name)]:
+        table = lambda run: getattr(run.model.item_encoder, name).table  # pylint: disable=cell-var-from-loop
+        read = lambda run: table(run).numpy()  # pylint: disable=cell-var-from-loop
+        for row, item in enumerate(ids, 1):
+            alike = [known[other] for other in known if features[other] == features[item]]
+            expected = (read(before)[known[item]] if item in known else read(before)[alike].mean(axis=0) if alike
+                        else read(fresh)[row])
+            np.testing.assert_allclose(read(after)[row], expected, rtol=1e-6, err_msg=str(item))
+        np.testing.assert_array_equal(read(after)[-2:], read(before)[-2:])  # hash buckets
+        for old, new in zip(slots_of(before, table(before)), slots_of(after, table(after))):
+            np.testing.assert_array_equal(new[:len(old_ids) + 1], old[:len(old_ids) + 1])
+            assert not new[len(old_ids) + 1:-2].any() and old[1:].any()
+            np.testing.assert_array_equal(new[-2:], old[-2:])
 
     if after.model.reads_features:
         for number, feature in enumerate(after.model.item_encoder.features):

@@ -3,4 +3,10 @@
 from clrec_tf.encoders import multi_att  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import mean  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import sasrec  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import gru4rec  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import lstm  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import dnn  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import caser  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import shan  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import svdpp  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import intents  # noqa: F401  pylint: disable=unused-import

@@ -99,6 +99,7 @@ class UserEncoder(tf.keras.layers.Layer):
     reads = frozenset()  # of "times", "dwell": what the encoder reads of clicks beside `vectors` and `items`
     adds_clicks = False  # whether the users are a function of Σ_t X_t and the mask alone, given by `of_sums`
     every_position = False  # whether there is `positions`, which --target_mode=all needs
+    own_factors = False  # whether its clicks are of `FactorItemEncoder`'s second vectors in place of g
     gaps_to_next = False  # whether a click's time is that to the click after it; else to the request, for all clicks
 
     def __init__(self, settings, sizes: Sizes):

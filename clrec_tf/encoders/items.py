@@ -64,7 +64,7 @@ class ItemEncoder(tf.keras.layers.Layer):
                  content_hidden=0, seed=0, product_dtype=tf.float32):
         super().__init__(name="item_encoder")
         self.product_dtype = product_dtype
-        self.dim, self.features = dim, tuple(features)
+        self.dim, self.width, self.features = dim, dim, tuple(features)
         self.item_width = item_width(self.features)
         self.ids = embeddings.EmbeddingTable(item_rows, dim, dim, True, seed, name="ids")
         widths = self._feature_widths(feature_dims, projection)

@@ -12,6 +12,12 @@ def masked_mean(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.matmul(weights, values), axis=1)
 
 
+def running_means(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """`masked_mean` over the first t+1 clicks, for every t: [B,T,D], [B,T] -> [B,T,D]; of padding anything finite."""
+    valid = tf.cast(mask, values.dtype)[:, :, None]
+    return tf.math.divide_no_nan(tf.cumsum(valid * values, axis=1), tf.cumsum(valid, axis=1))
+
+
 @ENCODERS.register("mean")
 class MeanUserEncoder(UserEncoder):
     """f(x) = mean_t X_t. `of_sums` gives the same from sums, for callers that need not lay out every click."""
@@ -27,8 +33,7 @@ class MeanUserEncoder(UserEncoder):
     def positions(self, clicks, training=False):
         """Running means, [B,T,D]."""
         del training
-        valid = tf.cast(clicks.mask, clicks.vectors.dtype)[:, :, None]
-        return tf.math.divide_no_nan(tf.cumsum(valid * clicks.vectors, axis=1), tf.cumsum(valid, axis=1))
+        return running_means(clicks.vectors, clicks.mask)
 
     def of_sums(self, sums: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Σ_t X_t [B,D], mask [B,T] -> [B,D]; zero for an empty history."""

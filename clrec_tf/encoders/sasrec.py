@@ -5,18 +5,19 @@ import dataclasses
 import tensorflow as tf
 
 from clrec_tf.encoders.base import UserEncoder
+from clrec_tf.encoders.dropout import dropout_setting
+from clrec_tf.encoders.dropout import DropoutSection
 from clrec_tf.encoders.random_draws import Dropout
 from clrec_tf.encoders.transformer import BLOCKS
 from clrec_tf.encoders.transformer import causal_mask
 from clrec_tf.encoders.transformer import layer_normalize
 from clrec_tf.errors import UserError
 from clrec_tf.settings.registry import ENCODERS
-from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerSettings(Section):
+class TransformerSettings(DropoutSection):
     """--user_encoder=sasrec"""
     transformer_layer: str = setting("gated",
         "sasrec: as SASRec has it, which normalizes queries alone. pre_norm: normalized clicks are queries, keys and "
@@ -24,13 +25,7 @@ class TransformerSettings(Section):
     transformer_blocks: int = setting(2, "Blocks of the Transformer.", lower=1)
     transformer_heads: int = setting(1, "Heads of each block; they divide --embedding_dim.", lower=1)
     feed_forward_width: int = setting(0, "Hidden width of the blocks' feed-forward part (0: d).", lower=0)
-    dropout: float = setting(0.2, "Share of the Transformer's activations that a training step drops, in [0, 1).",
-                             lower=0.0)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.dropout >= 1.0:
-            raise UserError(f"--dropout={self.dropout}: must be below 1, or nothing is left to learn from")
+    dropout: float = dropout_setting()
 
     def check(self, config):
         """`UserError` where heads do not share the width equally."""

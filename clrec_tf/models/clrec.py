@@ -6,6 +6,7 @@ import tensorflow as tf
 from clrec_tf.data.histories import gaps_to_next
 from clrec_tf.encoders.base import Clicks
 from clrec_tf.encoders.clicks import ClickEncoder
+from clrec_tf.encoders.factor_items import FactorItemEncoder
 from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.encoders.query import QueryEncoder
 from clrec_tf.errors import UserError
@@ -34,7 +35,7 @@ class CLRec(TwoTower):
     """The candidate tower g = items, and the query tower f = user encoder of items with positions and times.
 
     Args:
-      item_encoder: rows [N,C] -> g [N,D].
+      item_encoder: rows [N,C] -> g [N,D], or g and factors [N,2D], of which the query tower reads the latter.
       click_encoder: g, mask, gaps -> X.
       user_encoder: `Clicks` of X and g -> f.
       similarity, temperature, candidate_features: see `TwoTower`.
@@ -61,7 +62,7 @@ class CLRec(TwoTower):
         features = sizes.schema.features if settings.use_features else ()
         if len(features) > sizes.dim:
             raise UserError(f"--embedding_dim={sizes.dim} is too narrow for {len(features)} item features: raise it")
-        items = ItemEncoder(
+        items = (FactorItemEncoder if inputs.encoder.own_factors else ItemEncoder)(
             sizes.schema.item_rows, sizes.dim, features, inputs.feature_widths, settings.feature_projection,
             inputs.content if settings.use_features else None, settings.content_hidden, inputs.seed,
             sizes.product_dtype)
@@ -80,6 +81,11 @@ class CLRec(TwoTower):
         return self.user_encoder.reads | times
 
     @property
+    def history_width(self):
+        """D, or 2D with the items' factors."""
+        return self.item_encoder.width
+
+    @property
     def query_variables(self):
         """Of the clicks' positions, times and behaviours, of the user encoder, and of what is known beside clicks."""
         beside = [] if self.query_encoder is None else self.query_encoder.variables
@@ -87,7 +93,11 @@ class CLRec(TwoTower):
 
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
-        return self.item_encoder(rows) if self.candidate_features else self.item_encoder.ids(rows[:, 0])
+        return self._vectors(self.item_encoder(rows)) if self.candidate_features else self.item_encoder.ids(rows[:, 0])
+
+    def _vectors(self, items):
+        """g [N,D] of what the item encoder gives."""
+        return items if self.history_width == self.item_encoder.dim else items[:, :self.item_encoder.dim]
 
     def user_vectors(self, items, mask, gaps=None, dwell=None, events=None, query=None, training=False, seed=None):
         """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared.
@@ -100,6 +110,7 @@ class CLRec(TwoTower):
         return self._asked(self.user_encoder(clicks, training=training), tf.reduce_any(mask, axis=1), query)
 
     def _clicks(self, items, mask, gaps, dwell, events, seed):
+        items = items if self.history_width == self.item_encoder.dim else items[:, :, self.item_encoder.dim:]
         # Only what the encoder declares, so that it is trained, evaluated and served on the same.
         reads = self.user_encoder.reads
         return Clicks(self.click_encoder(items, mask, gaps, events), items, mask, gaps if "times" in reads else None,
@@ -133,17 +144,17 @@ class CLRec(TwoTower):
             users = self.user_encoder.of_sums(self.click_encoder.sums(item_sums, mask, gaps, events), mask)
             return targets, self._asked(users, tf.reduce_any(mask, axis=1), query), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
-        history = tf.reshape(history, [batch_size, length, self.item_encoder.dim])
+        history = tf.reshape(history, [batch_size, length, self.history_width])
         users = self.user_vectors(history, mask, gaps, batch.get("dwell"), events, query, training, batch.get("seed"))
-        return targets, users, None
+        return self._vectors(targets), users, None
 
     def _encode_windows(self, items, places, batch, training):
         """The first two of `_encode_rows` for --target_mode=all: a user at each position that a target follows."""
         shape, dim = tf.shape(batch["history"]), self.item_encoder.dim
         targets, history = tf.split(tf.gather(items, places), [tf.size(batch["row"]), shape[0] * shape[1]])
-        clicks = self._clicks(tf.reshape(history, [shape[0], shape[1], dim]),
+        clicks = self._clicks(tf.reshape(history, [shape[0], shape[1], self.history_width]),
                               tf.sequence_mask(batch["length"], shape[1]), batch.get("time_gap"), batch.get("dwell"),
                               batch.get("event"), batch.get("seed"))
         users = tf.gather(tf.reshape(self.user_encoder.positions(clicks, training), [-1, dim]), batch["row"])
         known = ~self.hidden_histories(tf.size(batch["row"]), batch, training)
-        return tf.ensure_shape(targets, [None, dim]), self._asked(users, known, batch.get("query"))
+        return tf.ensure_shape(self._vectors(targets), [None, dim]), self._asked(users, known, batch.get("query"))

@@ -37,7 +37,7 @@ from clrec_tf.training.grown_rows import moved_queue
 from clrec_tf.training.grown_rows import Vocabularies
 from clrec_tf.training import run_config
 
-_IDS = "model/item_encoder/ids/table"
+_IDS, _FACTORS = (f"model/item_encoder/{name}/table" for name in ("ids", "factors"))
 
 
 class WarmStart:
@@ -159,7 +159,8 @@ class WarmStart:
 
     def _tables(self, model) -> dict[str, tuple[object, np.ndarray]]:
         """Name of each table of rows -> (its variable, `earlier_rows`)."""
-        tables = {_IDS: (model.item_encoder.ids.table, self._item_rows)}
+        of_items = {_IDS: model.item_encoder.ids, _FACTORS: getattr(model.item_encoder, "factors", None)}
+        tables = {name: (table.table, self._item_rows) for name, table in of_items.items() if table is not None}
         for number, table in enumerate(getattr(model.item_encoder, "feature_tables", ())):
             feature = model.item_encoder.features[number]
             names = [vocabularies.values[feature.name] for vocabularies in (self._now, self._before)]
@@ -196,7 +197,7 @@ class WarmStart:
         for number, (name, key) in enumerate([(GRAPH, ""), *((key + VALUE, key) for key in names)]):
             value = reader.get_tensor(name)
             if key in of_key:
-                value = self._rows(value, *of_key[key], key == _IDS)
+                value = self._rows(value, *of_key[key], key in (_IDS, _FACTORS))
             elif key == CONTENT:
                 value = self._content(model)
             elif key == "optimizer/_iterations":

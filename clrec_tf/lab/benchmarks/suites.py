@@ -8,6 +8,7 @@ import tensorflow as tf
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import cluster_traffic
+from clrec_tf.lab.benchmarks import encoder_steps
 from clrec_tf.lab.benchmarks import input_speed
 from clrec_tf.lab.benchmarks import loss_steps
 from clrec_tf.lab.benchmarks import multi_clrec_speed
@@ -28,6 +29,7 @@ from clrec_tf.training.threads import set_threads
 SUITES = {
     "training": queue_steps.run,
     "losses": loss_steps.run,
+    "encoders": encoder_steps.run,
     "input": input_speed.run,
     "tfrs": tfrs.run,
     "quality": quality.run,
