@@ -11,7 +11,7 @@ from clrec_tf.reporting.markup import tag
 
 WIDTH, HEIGHT = 360, 250
 SERIES = 8  # classes s0 to s7 of colours and dashes, and shapes of points
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 38
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 12, 38
 _LETTER, _LINE = 6.2, 12  # mean width of a letter, at most, and height of a line
 
 
@@ -43,7 +43,8 @@ class Chart:
 
     def ring(self, x: float, y: float, series: str) -> None:
         """A circle around a point."""
-        self._parts.append(tag("circle", cx=f"{self._x(x):.1f}", cy=f"{self._y(y):.1f}", r="7", class_=f"ring {series}"))
+        self._parts.append(tag("circle", cx=f"{self._x(x):.1f}", cy=f"{self._y(y):.1f}", r="7",
+                               class_=f"ring {series}"))
 
     def bars(self, heights: Sequence[float], series: str) -> None:
         """Bars at the places 0, 1, …"""
@@ -92,7 +93,7 @@ class Chart:
         self._parts += [tag("line", x1=_LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"),
                         _text((_LEFT + right) / 2, HEIGHT - 6, self._labels[0], "middle", "tick"),
                         tag("text", self._labels[1], x=0, y=0, text_anchor="middle", class_="tick",
-                            transform=f"translate(11 {(_TOP + bottom) / 2:.0f}) rotate(-90)")]
+                            transform=f"translate(9 {(_TOP + bottom) / 2:.0f}) rotate(-90)")]
 
 
 def mark(x: float, y: float, series: str, shape: int, size: float = 3.2) -> Markup:

@@ -5,6 +5,7 @@ from clrec_tf.reporting.chart import Chart
 from clrec_tf.reporting.markup import Markup
 from clrec_tf.reporting.pictures import figure
 from clrec_tf.reporting.pictures import series
+from clrec_tf.reporting.pictures import shape
 from clrec_tf.reporting.runs import Run
 from clrec_tf.reporting.tables import figure_text
 from clrec_tf.reporting.tables import table
@@ -60,12 +61,13 @@ def _curves(runs, name, title, from_zero: bool = True) -> Markup:
         curve = curves[run.name]
         if curve:
             chart.line(curve, series(place))
-            chart.points(curve if len(curve) <= 30 else curve[-1:], series(place), place, 2.6)
+            chart.points(curve if len(curve) <= 30 else curve[-1:], series(place), shape(place), 2.6)
             evaluated = dict(curve).get(run.metrics.get("step")) if name.startswith("valid/") else None
             if evaluated is not None:
                 chart.ring(run.metrics["step"], evaluated, series(place))
-    described = "; ".join(f"{of}: from {figure_text(curve[0][1])} at step {curve[0][0]:,} to {figure_text(curve[-1][1])}"
-                          f" at step {curve[-1][0]:,}" for of, curve in curves.items() if curve)
+    described = "; ".join(f"{of}: from {figure_text(curve[0][1])} at step {curve[0][0]:,} to "
+                          f"{figure_text(curve[-1][1])} at step {curve[-1][0]:,}"
+                          for of, curve in curves.items() if curve)
     return figure(chart.svg(f"{name} by step. {described}."), caption, absent, _numbers(name, curves))
 
 

@@ -17,16 +17,19 @@ from clrec_tf.reporting.metric_tables import metric_tables
 from clrec_tf.reporting.pictures import dial_picture
 from clrec_tf.reporting.pictures import histogram
 from clrec_tf.reporting.pictures import series
+from clrec_tf.reporting.pictures import shape
 from clrec_tf.reporting.runs import ALIKE
 from clrec_tf.reporting.runs import Run
 from clrec_tf.reporting.tables import figure_text
 
+_ANY_ENCODER = "clrec"  # the tower that takes all user encoders
+_UPRIGHT = 8  # runs that a sheet of paper held upright has room for
 _STYLE = (pathlib.Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 # Whatever got into the page: no script runs, nothing is loaded, and only this style holds.
 _POLICY = ("default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src 'sha256-"
            + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode() + "'")
-_INTERVALS = ("At popularity 0, as trained. Intervals are 95 % bootstrap intervals over users; they say nothing of other seeds. Runs whose intervals "
-              "overlap may be equal. ")
+_INTERVALS = ("At popularity 0, as trained. Intervals are 95 % bootstrap intervals over users; they say nothing of "
+              "other seeds. Runs whose intervals overlap may be equal. ")
 
 
 def page_of(runs: Sequence[Run]) -> str:
@@ -39,7 +42,7 @@ def page_of(runs: Sequence[Run]) -> str:
         ("popularity", "Recommendations by popularity", histogram(runs)),
         ("learning", "Learning curves", tag("div", learning_curves(runs), class_="pair")),
         ("queue", "The queue", [queue_table(runs), tag("div", queue_curves(runs), class_="pair")]),
-        ("intents", "Intents", list(filter(None, map(facts.intents, runs)))),
+        ("intents", "Intents", facts.intents(runs)),
         ("settings", "Settings", facts.settings(runs)),
         ("origin", "Where the figures come from", facts.provenance(runs)))
     sections = [section for section in sections if section[2]]
@@ -52,7 +55,8 @@ def page_of(runs: Sequence[Run]) -> str:
         tag("a", name, href=f"#{key}") for key, name, _ in sections], aria_label="Sections")),
         tag("main", _said(runs, unlike), [tag("section", tag("h2", name), content, id=key)
                                           for key, name, content in sections]),
-        tag("footer", f"Written by clrec_tf {clrec_tf.__version__}, python -m clrec_tf.report."))
+        tag("footer", f"Written by clrec_tf {clrec_tf.__version__}, python -m clrec_tf.report."),
+        class_="many" if len(runs) > _UPRIGHT else None)
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -64,16 +68,20 @@ def _subtitle(run):
 
 def _legend(runs):
     """Each run with its colour, dashes and shape, which all pictures use."""
-    return tag("ul", [tag("li", tag("svg", tag("path", d="M2 8 H30", class_=f"line {series(place)}"),
-                                    mark(16, 8, series(place), place, 4), viewBox="0 0 32 16", aria_hidden="true"),
-                          tag("span", tag("b", run.name), tag("small", _described(run))))
-                      for place, run in enumerate(runs)], class_="legend", aria_label="Runs")
+    items = []
+    for place, run in enumerate(runs):
+        drawn = tag("path", d="M2 8 H30", class_=f"line {series(place)}"), mark(16, 8, series(place), shape(place), 4)
+        items.append(tag("li", tag("svg", *drawn, viewBox="0 0 32 16", aria_hidden="true"),
+                         tag("span", tag("b", run.name), tag("small", _described(run)))))
+    return tag("ul", items, class_="legend", aria_label="Runs")
 
 
 def _described(run):
-    parts = [run.setting("model", "model"), run.setting("model", "user_encoder"), run.setting("loss", "loss"),
-             f"queue {run.setting('loss', 'queue')}", f"seed {run.setting('paths', 'seed')}",
-             f"step {figure_text(run.metrics.get('step')) or 'missing'}"]
+    model = run.setting("model", "model")
+    parts = [model, run.setting("model", "user_encoder") if model == _ANY_ENCODER else None,
+             run.setting("loss", "loss"),
+             f"queue {run.setting('loss', 'queue')}" if run.curve("queue_fill") else None,
+             f"seed {run.setting('paths', 'seed')}", f"step {figure_text(run.metrics.get('step')) or 'missing'}"]
     return ", ".join(str(part) for part in parts if part)
 
 

@@ -26,6 +26,11 @@ def series(place: int) -> str:
     return f"s{place % SERIES}"
 
 
+def shape(place: int) -> int:
+    """The shape of a run's points, other than that of the run that has the same colour."""
+    return place + place // SERIES
+
+
 def figure(drawn: Optional[Markup], caption: str, absent: Sequence[str], *data: Markup) -> Markup:
     """A picture with its caption, who is missing in it, and its numbers."""
     missing = tag("p", "Missing here: ", ", ".join(absent), ".", class_="missing") if absent else None
@@ -51,7 +56,7 @@ def dial_picture(runs: Sequence[Run]) -> Markup:
         curve = [point[1:] for point in curves[run.name]]
         if curve:
             chart.line(curve, series(place))
-            chart.points(curve, series(place), place)
+            chart.points(curve, series(place), shape(place))
             _label_ends(chart, curves[run.name], run.number("popularity"), series(place))
     for title, point, of in points:
         chart.points([point], of, 1, 3.6)
@@ -123,7 +128,7 @@ def histogram(runs: Sequence[Run]) -> Markup:
     for place, run in enumerate(runs):
         if run.name in shown:
             chart.line(list(enumerate(shown[run.name])), series(place))
-            chart.points(list(enumerate(shown[run.name])), series(place), place, 2.6)
+            chart.points(list(enumerate(shown[run.name])), series(place), shape(place), 2.6)
     described = "; ".join(f"{name}: most, {max(shares):.0%}, at {names[shares.index(max(shares))]} clicks"
                           for name, shares in shown.items())
     rows = [(names[bucket], *(f"{shares[bucket]:.1%}" for shares in shown.values())) for bucket in buckets]

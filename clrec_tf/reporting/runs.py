@@ -48,8 +48,7 @@ class Run:
 
     def setting(self, section: str, name: str) -> Any:
         """A setting of config.json; None where there is none."""
-        values = self.config.get(section)
-        return values.get(name) if isinstance(values, dict) else None
+        return _setting(self.config, section, name)
 
     def curve(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of what the rows have of a name, by step; later rows of a step hold."""
@@ -119,8 +118,12 @@ def _check_data(folders, configs):
 
 
 def _data_dir(config):
-    paths = config.get("paths")
-    return paths.get("data_dir") if isinstance(paths, dict) else None
+    return _setting(config, "paths", "data_dir")
+
+
+def _setting(config, section, name):
+    values = config.get(section)
+    return values.get(name) if isinstance(values, dict) else None
 
 
 def _read(name, folder, config) -> Run:
@@ -131,7 +134,7 @@ def _read(name, folder, config) -> Run:
         raise DataError(f"{path} is not what evaluate writes, without split or users: run {command} again")
     _check_popularities(metrics, f"{path} is damaged: run {command} again")
     rows, unread = _read_rows(os.path.join(folder, METRICS_LOG))
-    metric = (config.get("train") or {}).get("validation_metric")
+    metric = _setting(config, "train", "validation_metric")
     rows += [{"step": row["step"], f"valid/{metric}": row.get("value")} for row in evaluations.read(folder, metric)
              if _is_step(row["step"])]
     return Run(name, folder, config, metrics, rows, unread, intent_example.load_example(folder))

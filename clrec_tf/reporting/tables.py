@@ -20,19 +20,19 @@ def table(caption: str, head: Sequence[Any], rows: Sequence[tuple], numbers: boo
       rows: the name, then a cell for each other column; None is shown as missing.
       numbers: whether cells are set to the right.
     """
-    body = [tag("tr", tag("th", breakable(name), scope="row"), [tag("td", MISSING if cell is None else cell) for cell in cells])
-            for name, *cells in rows]
-    return tag("div", tag("table", tag("caption", tag("span", caption)),
-                          tag("thead", tag("tr", [tag("th", breakable(one), scope="col") for one in head])), tag("tbody", body),
-                          class_="numbers" if numbers else "words"),
-               class_="scroll", tabindex="0", role="region", aria_label=caption)
+    top = tag("tr", [tag("th", breakable(one), scope="col") for one in head])
+    body = [tag("tr", tag("th", breakable(name), scope="row"),
+                [tag("td", MISSING if cell is None else cell) for cell in cells]) for name, *cells in rows]
+    inside = tag("table", tag("caption", tag("span", caption)), tag("thead", top), tag("tbody", body),
+                 class_="numbers" if numbers else "words")
+    return tag("div", inside, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def breakable(name: Any) -> Any:
     """A name that may be broken into lines behind its signs, on a phone; what is no text comes back as it is."""
     if not isinstance(name, str) or isinstance(name, Markup):
         return name
-    return [[part, tag("wbr")] for part in re.findall(r"[^/_]+[/_]*|[/_]+", name)]
+    return [[part, tag("wbr")] for part in re.findall(r"[^/_,]+[/_,]*|[/_,]+", name)]
 
 
 def more(title: str, *content: Any) -> Markup:
