@@ -21,7 +21,7 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["clrec_tf", "clrec_tf.*"]),
-    package_data={"clrec_tf.server": ["*.html"]},
+    package_data={"clrec_tf.server": ["*.html"], "clrec_tf.reporting": ["*.css"]},
     python_requires=">=3.11,<3.12",
     # Only these versions work together: tensorflow-io and scann hold ops built for one TensorFlow.
     install_requires=[

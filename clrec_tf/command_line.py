@@ -101,13 +101,16 @@ def _only_ours(record) -> bool:
     return record.levelno > std_logging.INFO or record.pathname.startswith(os.path.dirname(__file__) + os.sep)
 
 
-def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: typing.Sequence[str], usage: str):
+def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[str], usage: str,
+        takes_words: bool = False):
     """Runs one command.
 
     Args:
       main: takes the configuration and returns an exit code or None.
       uses: sections (keys of ``config.SECTIONS``) the command reads; "section.setting" for one setting of another.
       usage: its help text.
+      takes_words: whether words that are no flags, which stand among them in any order, are given to `main` as well,
+        as a list; others refuse them.
     """
     _import_plugins(sys.argv)
     define_flags()
@@ -118,10 +121,10 @@ def run(main: typing.Callable[[config_lib.Config], typing.Optional[int]], uses: 
         logging.get_absl_handler().addFilter(_only_ours)
         try:
             termination.install()
-            if len(argv) > 1:
+            if len(argv) > 1 and not takes_words:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
-            code = main(read_flags())
+            code = main(read_flags(), *([argv[1:]] if takes_words else []))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code

@@ -28,15 +28,16 @@ from clrec_tf.settings.service import ServeConfig
 from clrec_tf.settings.service import UpdateConfig
 from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.settings.serving import ExportConfig
+from clrec_tf.settings.serving import ReportConfig
 from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.settings.training import LossConfig
 from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-    cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, export=ExportConfig, retrieve=RetrieveConfig,
-    serve=ServeConfig, update=UpdateConfig, days=DaysConfig, benchmark=BenchmarkConfig, proof=ProofConfig,
-    exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
+    cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, report=ReportConfig, export=ExportConfig,
+    retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig, days=DaysConfig, benchmark=BenchmarkConfig,
+    proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
 PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES,))
@@ -78,6 +79,7 @@ class Config:
     cluster: ClusterConfig = ClusterConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     dial: DialConfig = DialConfig()
+    report: ReportConfig = ReportConfig()
     export: ExportConfig = ExportConfig()
     retrieve: RetrieveConfig = RetrieveConfig()
     serve: ServeConfig = ServeConfig()

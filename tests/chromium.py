@@ -19,7 +19,7 @@ class Page:
     """One tab."""
 
     def __init__(self, send, receive):
-        self._send, self._receive, self._number, self._session = send, receive, 0, None
+        self._send, self._receive, self._number, self._session, self._events = send, receive, 0, None, []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Page.enable")
@@ -30,9 +30,16 @@ class Page:
         self._send(dict(id=self._number, method=method, params=parameters)
                    | (dict(sessionId=self._session) if self._session else {}))
         while (got := self._receive()).get("id") != self._number:
-            pass
+            self._events.append(got)
         assert "error" not in got, got
         return got["result"]
+
+    def record(self, *methods: str) -> list[dict]:
+        """Turns events on; returns the list in which they appear from now on, as the next commands meet them."""
+        self._events = []
+        for method in methods:
+            self.call(method)
+        return self._events
 
     def run(self, script: str):
         """The value of an expression in the page."""

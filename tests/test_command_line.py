@@ -25,6 +25,7 @@ def command(module, *arguments, **kwargs):
     ("prepare", "--min_train_length  [5]", "--learning_rate  ["),
     ("train", "--queue (auto|in_batch|raw|cached|all_clicks)  [auto]", "--suite  ["),
     ("evaluate", "--filter_seen  [True]", "--learning_rate  ["),
+    ("report", "--html  []", "--learning_rate  ["),
     ("export", "--target_recall  [0.95]", "--learning_rate  ["),
     ("retrieve", "--exclude_seen  [False]", "--learning_rate  ["),
     ("serve", "--max_wait_ms  [50]", "--learning_rate  ["),

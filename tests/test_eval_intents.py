@@ -18,6 +18,7 @@ from clrec_tf.evaluation.auc_protocol import pair_scores
 from clrec_tf.evaluation.curve import curve
 from clrec_tf.evaluation.curve import users_to_choose_on
 from clrec_tf.evaluation.intent_example import example_of
+from clrec_tf.evaluation.intent_example import load_example
 from clrec_tf.evaluation import intent_metrics
 from clrec_tf.evaluation.intent_report import nearest_items
 from clrec_tf.evaluation.intent_report import report_intents
@@ -281,6 +282,10 @@ def test_evaluation_of_a_run_has_metrics_and_picture(trained):
         assert json.load(file) == result
     with open(f"{workdir}/intents.png", "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+    example = load_example(workdir)
+    assert len(example.vectors) == 4 and {item.category for item in example.history} <= {"c0", "c1", "c2"}
+    assert [vector.weight for vector in example.vectors] == sorted(
+        (vector.weight for vector in example.vectors), reverse=True)
     assert result["intents_searched"] == 4 and 0 < result["intents/own_items@10/chance"] < 1
     for name in ("intents/share_min/soft", "intents/category_purity", "intents/hit_rate@4", "intents/themes@4",
                  "hr@10/full/given_intent"):

@@ -22,6 +22,7 @@ from clrec_tf.evaluation.figures import save_degree_histogram
 from clrec_tf.evaluation.findings import WARNINGS
 from clrec_tf.evaluation.findings import warnings_of
 from clrec_tf.evaluation.intent_example import example_of
+from clrec_tf.evaluation.intent_example import save_example
 from clrec_tf.evaluation.intent_figure import save_intents
 from clrec_tf.evaluation.intent_report import report_intents
 from clrec_tf.evaluation.intent_report import routing_of
@@ -67,7 +68,7 @@ class _Encoded:
 def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     """Evaluates a model on --data_dir; writes metrics and pictures into --workdir, and prints the tables.
 
-    A model of several intents also gets the metrics of `intent_report`, and the picture intents.png of one user.
+    A model of several intents also gets the metrics of `intent_report`, and one user as intents.png and intents.json.
 
     Args:
       trained: the model.
@@ -183,5 +184,5 @@ def _draw(result, encoded: _Encoded, trained, data: _Data, config, points):
         example = example_of(trained.model, encoded.encoder, encoded.items, data.users, data.catalogue,
                              read_feature_values(config.paths.data_dir), trained.max_history, settings,
                              config.paths.seed)
-        pictures.append(save_intents(workdir, example))
+        pictures += [save_intents(workdir, example), save_example(workdir, example)]
     logging.info("wrote %s/metrics.json, %s", workdir, ", ".join(pictures))

@@ -46,7 +46,7 @@ def draw_degree_histogram(path: str, series: dict, title: str) -> str:
         shares = [total / max(sum(totals), 1) for total in totals]
         centres = [bucket + (place - (len(series) - 1) / 2) * width for bucket in range(len(shares))]
         axes.bar(centres, shares, width, label=label, color=colour)
-    axes.set_xticks(range(len(totals)), [_bucket_name(bucket) for bucket in range(len(totals))], fontsize=8)
+    axes.set_xticks(range(len(totals)), [bucket_name(bucket) for bucket in range(len(totals))], fontsize=8)
     axes.set_xlabel("clicks of the item in training: from this count to below the next")
     axes.set_ylabel("share of clicks or recommendations")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -63,7 +63,7 @@ def _buckets(result, prefix):
     return [totals[bucket] for bucket in sorted(totals)]
 
 
-def _bucket_name(bucket):
+def bucket_name(bucket):
     """Smallest count that a bucket of `metrics.degree_histogram` holds, shortened."""
     low = 2**(bucket - 1)
     if bucket <= 1:

@@ -1,5 +1,6 @@
 """One user's clicks and intent vectors, named and routed, to be looked at (paper, Figure 5)."""
 import dataclasses
+import os
 from typing import Optional
 from typing import Sequence
 
@@ -7,10 +8,14 @@ import numpy as np
 
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
+from clrec_tf.errors import DataError
 from clrec_tf.evaluation.intent_report import Routing
 from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation import protocols
+from clrec_tf.system.json_files import load_json
+from clrec_tf.system.json_files import save_json
 
+EXAMPLE_FILE = "intents.json"
 VECTORS, NEAREST, LATEST, MIN_CLICKS = 7, 8, 17, 15
 
 
@@ -82,6 +87,30 @@ def example_of(model, encoder, item_vectors: np.ndarray, users: EvaluationSet, c
         [shown(item) for item in user.history_ids[::-1][:min(LATEST, max_history)]], shown(user.next_clicks[0]),
         [ShownVector(int(number), float(weight), [shown(item) for item in items if item])
          for number, weight, items in zip(numbers, weights, nearest)], routing.feature)
+
+
+def save_example(workdir: str, example: IntentExample) -> str:
+    """Writes intents.json atomically and returns its path."""
+    path = os.path.join(workdir, EXAMPLE_FILE)
+    save_json(path, dataclasses.asdict(example))
+    return path
+
+
+def load_example(workdir: str) -> Optional[IntentExample]:
+    """What `save_example` has written; None where it has not. `DataError` where that is damaged."""
+    path = os.path.join(workdir, EXAMPLE_FILE)
+    if not os.path.exists(path):
+        return None
+    damaged = "run python -m clrec_tf.evaluate again"
+    values = load_json(path, damaged, damaged)
+    try:
+        values |= dict(
+            history=[ShownItem(**item) for item in values["history"]], next_click=ShownItem(**values["next_click"]),
+            vectors=[ShownVector(**vector | dict(items=[ShownItem(**item) for item in vector["items"]]))
+                     for vector in values["vectors"]])
+        return IntentExample(**values)
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is not what evaluate writes ({error}): {damaged}") from error
 
 
 def draw_user(clicks: np.ndarray, seed: int) -> int:

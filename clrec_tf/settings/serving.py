@@ -1,4 +1,4 @@
-"""Settings of evaluation, export and retrieval."""
+"""Settings of evaluation, reports, export and retrieval."""
 import dataclasses
 
 from clrec_tf.settings.setting import Section
@@ -34,6 +34,12 @@ class EvaluateConfig(Section):
         super().__post_init__()
         if self.pop100_protocol == "authors":
             object.__setattr__(self, "max_users", min(self.max_users or AUTHORS_USERS, AUTHORS_USERS))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig(Section):
+    """The page made from finished runs."""
+    html: str = setting("", "File for the page; one that is there is replaced.", path=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,6 +79,24 @@ def context_of(saved: dict) -> str:
     return saved.get("loss", {}).get("debias_context", "")
 
 
+def settings_in_force(saved: dict) -> dict:
+    """Setting -> value of a run's towers, losses, training and seed. One that did not exist when the run was started
+    had what is its default now, or was as it worked then."""
+    return default_settings() | _before(saved) | _by_name(saved)
+
+
+def default_settings() -> dict:
+    """Setting -> default, of the same."""
+    return _by_name(json.loads(json.dumps(record(config_lib.Config()))))
+
+
+def _by_name(values: dict) -> dict:
+    """The settings of a record that make a model, and how it is trained."""
+    parts = ({"seed": values["paths"]["seed"]} if "seed" in values.get("paths", {}) else {}, values.get("model", {}),
+             values.get("loss", {}), values.get("train", {}))
+    return {name: value for part in parts for name, value in part.items()}
+
+
 def check_schema(saved: dict, schema_hash: str, data_dir: str, workdir: str) -> None:
     """`UserError` where a run was trained on other data."""
     if saved["schema_hash"] != schema_hash:
