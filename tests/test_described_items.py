@@ -26,6 +26,7 @@ from clrec_tf.encoders.items import ItemEncoder
 from clrec_tf.errors import DataError
 from clrec_tf.models.build import build_model
 from clrec_tf.preparation.vocabulary import bucket
+from clrec_tf.publishing import item_encoder
 from clrec_tf.publishing import update_bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval import manifest as manifest_lib
@@ -187,7 +188,8 @@ def test_values_have_the_numbers_of_training(export_dir, caplog):
                                                                        tf.constant(content, tf.float32)))
     found = bundle.item_vectors(bundle.positions(np.array([1, 2, 3, 4])))
     np.testing.assert_allclose(found[:, :8], expected, atol=1e-6)
-    assert found[0, 8] == pytest.approx(bundle.dial.coordinate(1))
+    counts = item_encoder.ItemEncoder(bundle.path).counts.expected(np.array([[-1, 3, 2, 0]]), (BRAND, TAGS))
+    assert found[0, 8] == pytest.approx(bundle.dial.coordinate(round(float(counts[0]))))
 
 
 def test_numbers_are_read_as_prepare_reads_columns_of_numbers(tmp_path):

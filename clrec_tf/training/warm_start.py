@@ -142,8 +142,7 @@ class WarmStart:
 
     def _check_shapes(self, reader, model, tables) -> None:
         """`UserError` where the run's variables are not those of the model, tables of rows aside."""
-        there = {name: shape for name, shape in shapes_in(reader).items() if name.startswith("model/")}
-        here = shapes_of(model)
+        there, here = {n: s for n, s in shapes_in(reader).items() if n.startswith("model/")}, shapes_of(model)
         width = lambda shapes: {name: shape[1:] if name in tables or name == CONTENT else shape
                                 for name, shape in shapes.items()}
         there, here = width(there), width(here)
@@ -163,7 +162,7 @@ class WarmStart:
         tables = {name: (table.table, self._item_rows) for name, table in of_items.items() if table is not None}
         for number, table in enumerate(getattr(model.item_encoder, "feature_tables", ())):
             feature = model.item_encoder.features[number]
-            names = [vocabularies.values[feature.name] for vocabularies in (self._now, self._before)]
+            names = [each.values[feature.name] for each in (self._now, self._before)]
             rows = earlier_rows(*names, feature.rows - 1 - feature.vocabulary_size)
             tables[f"model/item_encoder/feature_tables/{number}/table"] = (table.table, rows)
         for path, owner in {"model": model, "model/user_encoder": model.user_encoder}.items():
