@@ -14,7 +14,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
-from clrec_tf.publishing import item_updates
+from clrec_tf.publishing import update_files
 from clrec_tf.retrieval import user_requests
 from clrec_tf.tables import texts
 from tests import log_files
@@ -247,13 +247,13 @@ def test_byte_order_marks_of_every_text_file(tmp_path):
         items = written(tmp_path, name, mark + content)
         assert log_files.feature_values(log, item_features=str(items), feature_columns=("category",))["i0"] == ["x"]
     withdrawn = written(tmp_path, "gone.txt", mark + b"i0\n i1 \n")
-    assert item_updates.read_deletions(str(withdrawn), "string").tolist() == ["i0", "i1"]
+    assert update_files.read_deletions(str(withdrawn), "string").tolist() == ["i0", "i1"]
     for lines in (io.BytesIO(mark + b'["a"]\n["b"]\n'), [mark + b'["a"]', b'["b"]']):
         assert [request.history for request in user_requests.read_json_lines(lines, "string", "x")] == [["a"], ["b"]]
     with pytest.raises(DataError, match="x is UTF-16 text: convert it to UTF-8"):
         list(user_requests.json_lines(['["a"]'.encode("utf-16")], "x"))
     with pytest.raises(DataError, match="gone.txt is UTF-16 text"):
-        item_updates.read_deletions(str(written(tmp_path, "gone.txt", "i0\n".encode("utf-16"))), "string")
+        update_files.read_deletions(str(written(tmp_path, "gone.txt", "i0\n".encode("utf-16"))), "string")
 
 
 def test_the_place_of_a_wrong_byte_is_found_behind_a_border(monkeypatch):

@@ -165,8 +165,8 @@ def test_towers_get_them(data_dir, monkeypatch):
     monkeypatch.setattr(encode, "CHUNK_USERS", 7)  # 60 users are 8 whole chunks and a part
     users, expected = evaluated(data_dir), expected_histories(data_dir)
     model = small_model(data_dir)
-    model.user_vectors = lambda items, mask, gaps, dwell: tf.cast(dwell, tf.float32)
-    model.user_intents = lambda items, mask, gaps, dwell: (
+    model.user_vectors = lambda items, mask, gaps, dwell, events, query: tf.cast(dwell, tf.float32)
+    model.user_intents = lambda items, mask, gaps, dwell, events, query: (
         tf.stack([dwell, gaps], 1), tf.cast(dwell, tf.float32)[:, :2], tf.zeros_like(dwell[:, :2], tf.int32) + [4, 2])
     encoder = encode.Encoder(model, T)
     dwell = np.array([expected[user] for user in users.user_ids.tolist()])

@@ -81,6 +81,7 @@ NAMES = list(bodies.RetrieveUser.__struct_fields__)
 MEANT = {"history": strategies.lists(IDS, max_size=6), "exclude": strategies.lists(IDS, max_size=3),
          "allow": strategies.lists(IDS, max_size=3), "timestamps": strategies.lists(strategies.integers(), max_size=6),
          "request_time": strategies.integers(), "dwell": strategies.lists(strategies.none(), max_size=6),
+         "events": strategies.lists(strategies.one_of(strategies.none(), strategies.text(max_size=4)), max_size=6),
          "k": strategies.integers(1, 30), "intents": strategies.integers(1, 4), "exclude_seen": strategies.booleans(),
          "merge": strategies.sampled_from(["maximum", "quota", "x"]), "titles": strategies.booleans(),
          "popularity": strategies.one_of(strategies.floats(-1, 2), strategies.just(0))}

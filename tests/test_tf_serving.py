@@ -200,7 +200,7 @@ def test_the_rest_client_gives_every_input_that_tensorflow_serving_demands(kind)
         graph = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0]
     definition = json_format.MessageToDict(graph.signature_def["retrieve"])
     items = [exported.original_id(kind, number) for number in (3, 14)]
-    arguments = types.SimpleNamespace(history=",".join(map(str, items)), width=6, k=4, intents=2, exclude_seen=True,
+    arguments = types.SimpleNamespace(history=",".join(map(str, items)), width=6, k=4, intents=2, exclude_seen=True, tell=[],
                                       popularity=None)
     metadata = {"signature_def": {"signature_def": {"retrieve": definition}}}
     row = rest_client().instance(metadata, arguments)
@@ -217,7 +217,7 @@ def test_the_rest_client_gives_every_input_that_tensorflow_serving_demands(kind)
     {"bundle": {"id_type": "int", "intents": 1}},
     {"signature_def": {"signature_def": {"retrieve": {"inputs": {"history": {"dtype": "DT_INT64"}}}}}}])
 def test_the_rest_client_names_ids_that_are_no_integers(metadata):
-    arguments = types.SimpleNamespace(history="3,abc", width=6, k=4, intents=2, exclude_seen=True,
+    arguments = types.SimpleNamespace(history="3,abc", width=6, k=4, intents=2, exclude_seen=True, tell=[],
                                       popularity=None)
     with pytest.raises(SystemExit, match="--history=3,abc: the item ids of this model are integers .*'abc'"):
         rest_client().instance(metadata, arguments)

@@ -42,7 +42,8 @@ def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
         history = np.zeros((1, 3, 2), np.int64)
         history[0, :2] = [rows[(last - 2) % 30 + 1], rows[last]]
         mask, gaps = tf.constant([[True, True, False]]), tf.constant([[800, 400, -1]], tf.int64)
-        user = encoder._users(tf.constant(history), mask, gaps, -tf.ones_like(gaps)).numpy()[0]
+        user = encoder._users(tf.constant(history), mask, gaps, -tf.ones_like(gaps), tf.zeros_like(gaps),
+                              tf.zeros([1, 0], tf.int64)).numpy()[0]
         best = catalogue.original_ids[np.argsort(-(items @ user))[:3]]
         hits.append(last % 30 + 1 in best)
     assert np.mean(hits) > 0.8  # 3 of 30 by chance: 0.1

@@ -82,7 +82,7 @@ def context_of(saved: dict) -> str:
 def settings_in_force(saved: dict) -> dict:
     """Setting -> value of a run's towers, losses, training and seed. One that did not exist when the run was started
     had what is its default now, or was as it worked then."""
-    return default_settings() | _before(saved) | _by_name(saved)
+    return default_settings() | before(saved) | _by_name(saved)
 
 
 def default_settings() -> dict:

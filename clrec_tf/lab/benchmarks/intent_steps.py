@@ -32,6 +32,7 @@ class WithoutCategory(tf.keras.layers.Layer):
     def __init__(self, encoder):
         super().__init__(name="item_encoder")
         self.encoder, self.dim, self.item_width = encoder, encoder.dim, encoder.item_width
+        self.width = self.dim
 
     def call(self, rows):
         """Rows [N,C] int64 with distinct ids -> g [N,d]."""
