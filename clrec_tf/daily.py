@@ -17,5 +17,6 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths.seed", "paths.plugins", "paths.export_dir", "days", "prepare", "model", "loss", "train", "evaluate", "dial", "export",
-                                 "serve.model_name", "serve.max_k"), usage=__doc__)
+    command_line.run(main, usage=__doc__, uses=(
+        "paths.seed", "paths.plugins", "paths.export_dir", "days", "prepare", "model", "loss", "train", "evaluate",
+        "dial", "export", "serve.model_name", "serve.max_k"))

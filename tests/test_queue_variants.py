@@ -40,13 +40,10 @@ def queued(variant):
     return opened.read("item").numpy()[:int(opened.fill()), 0].tolist()
 
 
-def test_balanced_gradient_has_the_raw_queues_expectation():
-    """Over random batches that leave the table as it is, so that cached vectors are fresh ones; the plain gradient, whose
-    items are pushed away by a quarter of the queue, has another."""
-    rng, steps = np.random.default_rng(0), 400
-    sides = {name: make_variant(kind, tiny_model(), 16, balanced=balanced) for name, kind, balanced in (
-        ("raw", "raw", True), ("balanced", "cached", True), ("plain", "cached", False))}
-    found = {name: [] for name in sides}
+def gradients_over_batches(sides, seed, steps):
+    """Name of each variant -> its mean gradient over the same batches, from a full queue on; the standard error of what
+    "balanced" and "raw" differ by."""
+    rng, found = np.random.default_rng(seed), {name: [] for name in sides}
     gradients = {name: tf.function(lambda batch, variant=variant: tf.convert_to_tensor(step(variant, batch)[1]))
                  for name, variant in sides.items()}
     for number in range(steps):
@@ -55,8 +52,16 @@ def test_balanced_gradient_has_the_raw_queues_expectation():
             value = gradient(batch).numpy()
             if number >= 4:  # the queue is full
                 found[name].append(value)
-    means = {name: np.mean(values, axis=0) for name, values in found.items()}
     error = np.std(np.array(found["balanced"]) - found["raw"], axis=0) / np.sqrt(steps)
+    return {name: np.mean(values, axis=0) for name, values in found.items()}, error
+
+
+def test_balanced_gradient_has_the_raw_queues_expectation():
+    """Over random batches that leave the table as it is, so that cached vectors are fresh ones; the plain gradient, whose
+    items are pushed away by a quarter of the queue, has another."""
+    means, error = gradients_over_batches({
+        name: make_variant(kind, tiny_model(), 16, balanced=balanced) for name, kind, balanced in (
+            ("raw", "raw", True), ("balanced", "cached", True), ("plain", "cached", False))}, seed=0, steps=400)
     assert (np.abs(means["balanced"] - means["raw"])[1:] < 4.5 * error[1:] + 1e-4).all()
     assert (np.abs(means["plain"] - means["raw"])[1:] > 6 * error[1:]).any()
 
@@ -111,21 +116,10 @@ def test_negatives_of_the_rows_context_alone(kind, mask_same_user):
 
 
 def test_balanced_gradient_has_the_raw_queues_expectation_within_contexts():
-    rng, steps = np.random.default_rng(1), 500
-    sides = {name: make_variant(kind, tiny_model(), 16, balanced=True, context=0)
-             for name, kind in (("raw", "raw"), ("balanced", "cached"))}
-    found = {name: [] for name in sides}
-    gradients = {name: tf.function(lambda batch, variant=variant: tf.convert_to_tensor(step(variant, batch)[1]))
-                 for name, variant in sides.items()}
-    for number in range(steps):
-        batch = random_batch(rng, 4, all_valid=True)
-        for name, gradient in gradients.items():
-            value = gradient(batch).numpy()
-            if number >= 4:
-                found[name].append(value)
-    error = np.std(np.array(found["balanced"]) - found["raw"], axis=0) / np.sqrt(steps)
-    difference = np.abs(np.mean(found["balanced"], axis=0) - np.mean(found["raw"], axis=0))
-    assert (difference[1:] < 4.5 * error[1:] + 1e-4).all()
+    means, error = gradients_over_batches({
+        name: make_variant(kind, tiny_model(), 16, balanced=True, context=0)
+        for name, kind in (("raw", "raw"), ("balanced", "cached"))}, seed=1, steps=500)
+    assert (np.abs(means["balanced"] - means["raw"])[1:] < 4.5 * error[1:] + 1e-4).all()
 
 
 @pytest.mark.parametrize("kind", ["raw", "cached"])

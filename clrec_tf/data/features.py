@@ -32,5 +32,10 @@ def item_width(features: Sequence[Feature]) -> int:
 
 def feature_columns(features: Sequence[Feature]) -> dict[str, slice]:
     """Name of each feature -> its columns of an item row, in the order of the features."""
-    ends = itertools.accumulate((feature.width for feature in features), initial=1)
-    return {feature.name: slice(begin, end) for feature, (begin, end) in zip(features, itertools.pairwise(ends))}
+    return dict(zip((feature.name for feature in features), columns_after(1, features)))
+
+
+def columns_after(first: int, features: Sequence) -> list[slice]:
+    """The columns of a row that each feature's `width` values take up, one behind the other from column `first` on."""
+    ends = itertools.accumulate((feature.width for feature in features), initial=first)
+    return [slice(begin, end) for begin, end in itertools.pairwise(ends)]

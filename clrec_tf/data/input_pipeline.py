@@ -6,7 +6,7 @@ import tensorflow as tf
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
 from clrec_tf.data import histories
-from clrec_tf.data.pools import query_rows
+from clrec_tf.data.pools import known_of_clicks
 from clrec_tf.data.pools import read_pool
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data import windows
@@ -48,22 +48,13 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
     begin = tf.gather(pool["splits"], sequences)
     length = tf.minimum(targets - begin, max_history)
     clicks, mask = histories.last_clicks(begin, targets, max_history, tf)
-    batch = {
+    return {
         "history": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0),
         "length": length,
         "target": tf.gather(pool["rows"], targets),
         "user_id": tf.gather(pool["user_id"], sequences),
         "weight": tf.where(valid & (length > 0), tf.gather(pool["weight"], targets), 0.0),
-    }
-    if "timestamp" in pool:
-        times = pool["timestamp"]
-        batch["time_gap"] = histories.time_gaps(tf.gather(times, targets)[:, None], tf.gather(times, clicks), mask, tf)
-    if "dwell" in pool:
-        batch["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
-    if "event" in pool:
-        batch["event"] = tf.where(mask, tf.gather(pool["event"], clicks), 0)
-    query = query_rows(pool, sequences, targets)
-    return batch if query is None else {**batch, "query": query}
+        **known_of_clicks(pool, clicks, mask, targets[:, None], sequences, targets)}
 
 
 def _drop_times(batch, rate, seed):

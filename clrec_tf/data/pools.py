@@ -1,6 +1,7 @@
 """The sequences of a pool of shards, flat, as training keeps them: parsed at once and checked against the manifest."""
 import tensorflow as tf
 
+from clrec_tf.data import histories
 from clrec_tf.data import query_features
 from clrec_tf.data import schema as schema_lib
 
@@ -87,6 +88,28 @@ def query_rows(pool, sequences, targets):
     parts = [tf.gather(pool[name], places) for name, places in (("profile", sequences), ("context", targets))
              if name in pool]
     return tf.concat(parts, axis=1) if parts else None
+
+
+def known_of_clicks(pool, clicks, mask, answered, sequences, targets) -> dict:
+    """What a batch has of its clicks beside their items, of what the pool knows, as in ``models/two_tower``.
+
+    Args:
+      pool: from `parse_pool`.
+      clicks: [w,L] int64, the clicks of each history; any at padding.
+      mask: [w,L] bool, True where there is a click.
+      answered: [w,L] or [w,1] int64, the click that is to be foreseen at each.
+      sequences, targets: [B] int64, the sequence and the click of each target.
+    """
+    known = {}
+    if "timestamp" in pool:
+        times = pool["timestamp"]
+        known["time_gap"] = histories.time_gaps(tf.gather(times, answered), tf.gather(times, clicks), mask, tf)
+    if "dwell" in pool:
+        known["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
+    if "event" in pool:
+        known["event"] = tf.where(mask, tf.gather(pool["event"], clicks), 0)
+    query = query_rows(pool, sequences, targets)
+    return known if query is None else {**known, "query": query}
 
 
 def read_pool(files, records, schema: schema_lib.Schema) -> tf.data.Dataset:

@@ -1,11 +1,11 @@
 """What is known of a request beside its clicks: the user's profile and the request's context, in one row of numbers."""
 import dataclasses
-import itertools
 import re
 from typing import Sequence
 
 import numpy as np
 
+from clrec_tf.data.features import columns_after
 from clrec_tf.errors import UserError
 
 USER, CONTEXT = "user", "context"  # sources
@@ -50,8 +50,7 @@ def query_width(features: Sequence[QueryFeature]) -> int:
 
 def query_columns(features: Sequence[QueryFeature]) -> dict[str, slice]:
     """Key of each feature -> its columns of a query row, in the order of the features: users' first."""
-    ends = itertools.accumulate((feature.width for feature in features), initial=0)
-    return {feature.key: slice(begin, end) for feature, (begin, end) in zip(features, itertools.pairwise(ends))}
+    return dict(zip((feature.key for feature in features), columns_after(0, features)))
 
 
 def of_source(features: Sequence[QueryFeature], source: str) -> tuple[QueryFeature, ...]:

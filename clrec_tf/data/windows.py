@@ -6,9 +6,8 @@ padded to the longest. Letters: W windows of a pool, w of a batch, L the longest
 """
 import tensorflow as tf
 
-from clrec_tf.data import histories
 from clrec_tf.data.epoch_plan import EpochPlan
-from clrec_tf.data.pools import query_rows
+from clrec_tf.data.pools import known_of_clicks
 
 SORTED_TOGETHER = 64  # batches whose windows are sorted by length
 FIELDS = ("targets", "sequences", "counts", "begins", "order")
@@ -77,19 +76,10 @@ def windows_batch(pool, windows, batch_index) -> dict:
     clicks = tf.where(mask, targets[:, None] - 1 + tf.range(tf.shape(mask, tf.int64)[1]), 0)
     of_targets = lambda name: tf.repeat(tf.gather(pool[name], sequences), counts)
     following = tf.boolean_mask(clicks, mask) + 1
-    batch = {
+    return {
         "history": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0), "length": counts,
         "row": tf.squeeze(tf.where(tf.reshape(mask, [-1])), axis=1),
         "target": tf.gather(pool["rows"], following),
         "user_id": of_targets("user_id"),
-        "weight": tf.gather(pool["weight"], following)}
-    if "timestamp" in pool:
-        times = pool["timestamp"]
-        answered = tf.gather(times, tf.where(mask, clicks + 1, 0))
-        batch["time_gap"] = histories.time_gaps(answered, tf.gather(times, clicks), mask, tf)
-    if "dwell" in pool:
-        batch["dwell"] = histories.dwell_times(tf.gather(pool["dwell"], clicks), mask, tf)
-    if "event" in pool:
-        batch["event"] = tf.where(mask, tf.gather(pool["event"], clicks), 0)
-    query = query_rows(pool, tf.repeat(sequences, counts), following)
-    return batch if query is None else {**batch, "query": query}
+        "weight": tf.gather(pool["weight"], following),
+        **known_of_clicks(pool, clicks, mask, tf.where(mask, clicks + 1, 0), tf.repeat(sequences, counts), following)}

@@ -1,4 +1,6 @@
 """Two models on the same next clicks, user by user."""
+import dataclasses
+
 import numpy as np
 
 from clrec_tf.config import Config
@@ -16,44 +18,50 @@ from clrec_tf.models import dial
 from clrec_tf.models.trained import Trained
 
 
-def compare(before: Trained, now: Trained, config: Config, demands: list[Demand]) -> list[Judgement]:
+@dataclasses.dataclass(frozen=True)
+class Today:
+    """What both models are compared on: the items of --data_dir, and the users of --eval_split."""
+    catalogue: Catalogue
+    users: EvaluationSet
+
+    @classmethod
+    def read(cls, config: Config) -> "Today":
+        """Of the day's settings."""
+        data_dir, settings = config.paths.data_dir, config.evaluate
+        schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
+        return cls(read_catalogue(data_dir, schema, manifest), read_evaluation_set(
+            data_dir, settings.eval_split, schema, manifest, settings.max_users, config.paths.seed))
+
+
+def compare(before: Trained, now: Trained, today: Today, config: Config, demands: list[Demand]) -> list[Judgement]:
     """Judges today's model beside yesterday's.
 
     Args:
       before, now: both on the data of --data_dir.
+      today: read of it.
       config: of the day.
       demands: what is asked.
     """
-    catalogue, users = _data(config)
+    catalogue, users = today.catalogue, today.users
     values = [_values(trained, config, catalogue, users, demands) for trained in (before, now)]
     return [_judged(demand, *(each[demand] for each in values), config.paths.seed) for demand in demands]
 
 
-def too_few(config: Config) -> str:
+def too_few(today: Today, config: Config) -> str:
     """Why the users of the test part are too few to judge by (--gate_users); "" where they are not."""
-    _, users = _data(config)
-    asked = config.days.gate_users
-    return "" if users.num_users >= asked else (
-        f"{users.num_users} users of the {config.evaluate.eval_split} part compare the models, --gate_users={asked} are "
-        "asked: give a log with more, or lower --gate_users")
+    users, asked = today.users.num_users, config.days.gate_users
+    return "" if users >= asked else (
+        f"{users} users of the {config.evaluate.eval_split} part compare the models, --gate_users={asked} are asked: "
+        "give a log with more, or lower --gate_users")
 
 
-def known_share(config: Config, before: str) -> float:
+def known_share(today: Today, before: str) -> float:
     """Share of today's next clicks that are on items of the vocabulary of an earlier data folder."""
-    catalogue, users = _data(config)
     schema = schema_lib.load_schema(before)
     known = set(read_catalogue(before, schema, schema_lib.load_manifest(before)).original_ids)
-    was_known = np.array([False, *(item in known for item in catalogue.original_ids)])
-    targets = users.next_clicks  # above the catalogue are hash buckets
+    was_known = np.array([False, *(item in known for item in today.catalogue.original_ids)])
+    targets = today.users.next_clicks  # above the catalogue are hash buckets
     return float(was_known[np.where(targets < len(was_known), targets, 0)].mean())
-
-
-def _data(config: Config) -> tuple[Catalogue, EvaluationSet]:
-    """The items of --data_dir, and the users of --eval_split."""
-    data_dir, settings = config.paths.data_dir, config.evaluate
-    schema, manifest = schema_lib.load_schema(data_dir), schema_lib.load_manifest(data_dir)
-    users = read_evaluation_set(data_dir, settings.eval_split, schema, manifest, settings.max_users, config.paths.seed)
-    return read_catalogue(data_dir, schema, manifest), users
 
 
 def relative_interval(before: np.ndarray, now: np.ndarray, seed: int) -> tuple[float, float]:

@@ -204,13 +204,13 @@ def _prepared(config: Config, folders: DayFolders, day: str) -> schema_lib.Schem
 
 def _judge(config, folders, before, today: Trained, demands, entry):
     """Compares both models on today's next clicks; `GateError` where today's is worse."""
-    yesterdays = config.but(workdir=folders.yesterday, init_from=before.run)
+    yesterdays, data = config.but(workdir=folders.yesterday, init_from=before.run), comparison.Today.read(config)
     _convert(yesterdays)
-    judgements = comparison.compare(load_trained(yesterdays, "latest"), today, config, demands)
-    few = comparison.too_few(config) if demands else ""
+    judgements = comparison.compare(load_trained(yesterdays, "latest"), today, data, config, demands)
+    few = comparison.too_few(data, config) if demands else ""
     entry["gate"] = [judgement.text() for judgement in judgements]
     entry["compared"] = [judgement.numbers() for judgement in judgements]
-    entry["findable_yesterday"] = round(comparison.known_share(config, before.data), 4)
+    entry["findable_yesterday"] = round(comparison.known_share(data, before.data), 4)
     print(*entry["gate"], sep="\n")
     failed = [*([few] if few else []), *(each.text() for each in judgements if not each.passed)]
     if failed:

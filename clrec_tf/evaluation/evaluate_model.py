@@ -89,9 +89,10 @@ def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     initial = functools.cache(lambda: _encoded(
         Encoder(_initial(config, trained), trained.max_history, data.catalogue.cold), data))
     result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
-    scorer = vector_scorer(*encoded.vectors(data.users, settings.eval_intents), trained.model.temperature)
-    result |= cold_references(scorer, data.users, data.catalogue, trained.schema.features, settings, config.paths.seed)
-    result |= _dialled(trained, encoded, data, config)
+    searched = encoded.encoder.searched(data.users, settings.eval_intents)
+    result |= cold_references(vector_scorer(searched, encoded.items, trained.model.temperature), data.users,
+                              data.catalogue, trained.schema.features, settings, config.paths.seed)
+    result |= _dialled(trained, encoded, searched, data, config)
     if settings.untrained:
         references = _metrics_of(initial(), data, config, detailed=False)
         result |= {UNTRAINED + name: value for name, value in references.items() if isinstance(value, float)}
@@ -143,17 +144,16 @@ def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
     return result
 
 
-def _dialled(trained, encoded: _Encoded, data: _Data, config) -> dict:
-    """The curve over --popularity, and the value that is best on validation users, which export chooses too unless
-    --eval_intents says less here."""
-    clicks = counted_of(trained, data.catalogue, config.paths.data_dir)
-    vectors = encoded.encoder.searched(data.users, config.evaluate.eval_intents)
-    strangers = stranger_metrics(encoded.encoder, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
-                                 config.evaluate, config.paths.seed)
-    result = strangers | curve.named(curve.curve(vectors, encoded.items, clicks.coordinate, data.users, data.catalogue.counts,
-                                     config.evaluate, config.paths.seed, curve.popularities(config.dial),
-                                     intervals=False, temperature=encoded.model.temperature,
-                                     cold=data.catalogue.cold))
+def _dialled(trained, encoded: _Encoded, searched: np.ndarray, data: _Data, config) -> dict:
+    """The curve over --popularity by the vectors `searched`, what is known of strangers, and the value that is best on
+    validation users, which export chooses too unless --eval_intents says less here."""
+    clicks, counts = counted_of(trained, data.catalogue, config.paths.data_dir), data.catalogue.counts
+    result = stranger_metrics(encoded.encoder, encoded.items, clicks.coordinate, data.users, counts, config.evaluate,
+                              config.paths.seed)
+    result |= curve.named(curve.curve(
+        searched, encoded.items, clicks.coordinate, data.users, counts, config.evaluate, config.paths.seed,
+        curve.popularities(config.dial), intervals=False, temperature=encoded.model.temperature,
+        cold=data.catalogue.cold))
     choice = choose_popularity(config, trained, encoded.encoder, encoded.items, data.catalogue, clicks,
                                config.evaluate.eval_intents)
     return result | {"popularity": choice.popularity if choice else 0.0, "popularity_of": clicks.source}

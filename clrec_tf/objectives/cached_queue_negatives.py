@@ -38,38 +38,35 @@ class CachedQueueNegatives(QueueNegatives):
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = fed.valid & tf.math.is_finite(tf.reduce_sum(live, axis=1))
         pushed = self.queue.enqueue(valid, item=fed.rows, owner=fed.owners, vector=live, **self._fields(fed))
-        keep_live, keep_older = valid[None, :], pushed.older[None, :]
-        if self.masks:
-            own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            keep_live &= self._kept(batch, fed.owners, fed.contexts, own)
-            keep_older &= self._kept(batch, self.queue.read("owner"), self._queued_contexts())
+        own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
+        live_others = valid[None, :] & self._of_others(batch, fed.owners, own)
+        older_others = pushed.older[None, :] & self._of_others(batch, self.queue.read("owner"))
+        keep_live = live_others & self._of_context(batch, fed.contexts)
+        keep_older = older_others & self._of_context(batch, self._queued_contexts())
         older, items = (self.queue.read(name) for name in ("vector", "item"))
         positives = self._positive_logits(encoded, batch)
         return encoded, self._with_positives(
             positives,
-            self._live_logits(batch, encoded.users, live, fed, positives, valid, pushed)
-            + contrastive.mask_logits(keep_live),
+            self._live_logits(encoded.users, live, fed.rows[:, 0], positives, valid, pushed.fill, live_others,
+                              older_others) + contrastive.mask_logits(keep_live),
             self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
 
-    def _live_logits(self, batch, users, live, fed, positives, valid, pushed):
+    def _live_logits(self, users, live, ids, positives, valid, fill, live_others, older_others):
         """Logits [B,E] of the step's own entries."""
-        ids = fed.rows[:, 0]
         if not self.balanced:
             return self._logits(users, live, ids)
         if self.positives_apart and self.mask_same_user:
             # The factor is another for each row. In the gradient of the users it is taken back: that is the loss's.
-            of_others = lambda owners: self._kept(batch, owners, None)
-            factor = _entries_of_each_row(valid[None, :] & of_others(fed.owners),
-                                          pushed.older[None, :] & of_others(self.queue.read("owner")))
+            factor = _entries_of_each_row(live_others, older_others)
             users = contrastive.scale_gradient(users, 1.0 / factor)
             return contrastive.scale_gradient(self._logits(users, live, ids), factor)
         entered = tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32)), 1.0)
-        logits = self._logits(users, contrastive.scale_gradient(live, tf.cast(pushed.fill, tf.float32) / entered), ids)
+        logits = self._logits(users, contrastive.scale_gradient(live, tf.cast(fill, tf.float32) / entered), ids)
         # A row meets its own positive in one step only, the one in which both are here.
         return logits if self.positives_apart else tf.linalg.set_diag(logits, positives)
 
 
-def _entries_of_each_row(keep_live, keep_older):
-    """How many entries each kept live one stands for, by row: [B,E], [B,Q] or [1,Q] bool -> [B,1]."""
-    live, older = (tf.reduce_sum(tf.cast(keep, tf.float32), axis=1, keepdims=True) for keep in (keep_live, keep_older))
+def _entries_of_each_row(live, older):
+    """How many entries each live one stands for, by row: [B,E], [B,Q] bool -> [B,1]."""
+    live, older = (tf.reduce_sum(tf.cast(each, tf.float32), axis=1, keepdims=True) for each in (live, older))
     return tf.where(live > 0, (live + older) / tf.maximum(live, 1.0), 1.0)

@@ -39,8 +39,8 @@ class ContrastiveSettings(QueueSettings):
         "softmax, p(y|x); between, p(y|x)/p(y)^β. With --negatives=impressions, of the impressions' popularity.",
         lower=0.0, upper=1.0)
     debias_context: str = setting("",
-        "Category of users or requests, such as country: negatives are clicks of the same value, so that what differs in "
-        "exposure between values is removed too, p(y|x)/p(y|value). Empty: p(y|x)/p(y).")
+        "Category of users or requests, such as country: negatives are clicks of the same value, so that what differs "
+        "in exposure between values is removed too, p(y|x)/p(y|value). Empty: p(y|x)/p(y).")
     negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
                              choices=("clicks", "impressions"))
 
@@ -64,8 +64,8 @@ class ContrastiveSettings(QueueSettings):
             raise UserError("--mask_same_user and --queue=all_clicks: it holds numbers of clicks, not whose they are; "
                             "give one of them")
         if self.debias_context:
-            raise UserError(f"--debias_context={self.debias_context} and --queue=all_clicks: it holds numbers of clicks of "
-                            "all contexts together; use --queue=cached or raw")
+            raise UserError(f"--debias_context={self.debias_context} and --queue=all_clicks: it holds numbers of clicks "
+                            "of all contexts together; use --queue=cached or raw")
         if self.prefill_queue or not self.balanced_gradient:
             flag = "prefill_queue" if self.prefill_queue else "nobalanced_gradient"
             raise UserError(f"--{flag} and --queue=all_clicks: nothing is kept between steps; leave --{flag} out")
@@ -128,8 +128,8 @@ def _warn_of_few_entries(settings, inputs) -> None:
     values = context_feature(settings.debias_context, inputs.schema.query_features).rows - 1
     size = inputs.config.train.batch_size if settings.queue_kind == "in_batch" else inputs.config.loss.queue_size
     if size < FEW_ENTRIES * values:
-        logging.warning("--debias_context=%s: %d values share a queue of %d entries, %.0f each if they were alike, and a "
-                        "row is compared with those of its own: raise --queue_size, or name a context of fewer values",
+        logging.warning("--debias_context=%s: %d values share a queue of %d entries, %.0f each if they were alike, and "
+                        "a row is compared with those of its own: raise --queue_size, or name a context of fewer values",
                         settings.debias_context, values, size, size / values)
 
 

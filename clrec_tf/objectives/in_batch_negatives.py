@@ -12,9 +12,7 @@ class InBatchNegatives(QueueNegatives):
         """Batch -> (encoded, (positive logits [B], candidate logits [B,B]))."""
         fed = self._fed(batch)
         encoded, live = self._encode_fed(batch, fed, training)
-        keep = fed.valid[None, :]
-        if self.masks:
-            own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
-            keep &= self._kept(batch, fed.owners, fed.contexts, own)
+        own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
+        keep = fed.valid[None, :] & self._of_others(batch, fed.owners, own) & self._of_context(batch, fed.contexts)
         candidates = self._logits(encoded.users, live, fed.rows[:, 0]) + contrastive.mask_logits(keep)
         return encoded, self._with_positives(self._positive_logits(encoded, batch), candidates)

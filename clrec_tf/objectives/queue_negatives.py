@@ -169,20 +169,23 @@ class QueueNegatives(RowObjective):
         encoded = self.model.encode(batch, training=training)
         return encoded, encoded.positives if fed.places is None else tf.gather(encoded.positives, fed.places)
 
-    def _kept(self, batch, owners, contexts, own_slots=None):
-        """Which entries [B,N] rows are compared with: those of their context, a user's other clicks left out.
+    def _of_others(self, batch, owners, own_slots=None):
+        """Which entries [B,N] are no other click of the row's own user; [1,1] where those count.
 
         Args:
           batch: of B rows.
-          owners, contexts: [N] of the entries; `contexts` may be None.
+          owners: [N] of the entries.
           own_slots: see `same_user_mask`.
         """
-        keep = tf.ones([1, 1], tf.bool)
-        if self.mask_same_user:
-            none = -tf.ones_like(batch["user_id"])
-            keep = contrastive.same_user_mask(
-                batch["user_id"], owners, none if own_slots is None or self.positives_apart else own_slots)
-        return keep if contexts is None else keep & (self._contexts(batch)[:, None] == contexts[None, :])
+        if not self.mask_same_user:
+            return tf.ones([1, 1], tf.bool)
+        none = -tf.ones_like(batch["user_id"])
+        return contrastive.same_user_mask(
+            batch["user_id"], owners, none if own_slots is None or self.positives_apart else own_slots)
+
+    def _of_context(self, batch, contexts):
+        """Which entries [B,N] are of the row's context: contexts [N] of the entries; [1,1] for None."""
+        return tf.ones([1, 1], tf.bool) if contexts is None else self._contexts(batch)[:, None] == contexts[None, :]
 
     def _queued_contexts(self, fill=None):
         """Contexts of the queue's first `fill` slots, or of all; None without."""

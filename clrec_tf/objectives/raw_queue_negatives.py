@@ -28,7 +28,8 @@ class RawQueueNegatives(QueueNegatives):
         if not self.masks:
             return encoded, self._with_positives(positives, counted_logits(self._logits, encoded))
         owners = self.queue.read("owner")[:pushed.fill]
-        keep = self._kept(batch, owners, self._queued_contexts(pushed.fill), pushed.slots)
+        keep = self._of_others(batch, owners, pushed.slots) & self._of_context(
+            batch, self._queued_contexts(pushed.fill))
         logits = self._logits(encoded.users, *(tf.gather(part, encoded.queued) for part in (
             encoded.distinct, encoded.distinct_ids)))
         return encoded, self._with_positives(positives, logits + contrastive.mask_logits(keep))

@@ -20,6 +20,7 @@ from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tables import delimiters
 from clrec_tf.tables import values
 
+
 @dataclasses.dataclass(frozen=True)
 class Column:
     """Values of a feature, each by a code.

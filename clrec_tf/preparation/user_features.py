@@ -89,8 +89,8 @@ def _id_column(table: Table, settings: PrepareConfig) -> str:
         return settings.user_column
     known = [name for name in table.columns if headers.names_users(name)]
     if len(known) != 1:
-        raise UserError(f"--user_features={table.path}: of its columns {listed}, {'several' if known else 'none'} could "
-                        "be the user's id: give --user_features_id, or if the file has no header put a line of names "
+        raise UserError(f"--user_features={table.path}: of its columns {listed}, {'several' if known else 'none'} "
+                        "could be the user's id: give --user_features_id, or if the file has no header put a line of names "
                         "above it")
     logging.info("%s: users are told by its column %r", table.path, known[0])
     return known[0]

@@ -177,7 +177,8 @@ class DescribedItems:
             raise DataError(f"{where}: content {given}: give a list of {width} numbers, as --dense_features had them")
         for place, number in enumerate(values):
             if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise DataError(f"{where}: content[{place}] = {number!r} is no number: correct it, or leave content out")
+                raise DataError(f"{where}: content[{place}] = {number!r} is no number: correct it, or leave content "
+                                "out")
         with np.errstate(over="ignore"):
             vector = np.array(values, np.float64).astype(np.float32)
         if not np.isfinite(vector).all():

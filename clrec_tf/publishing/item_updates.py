@@ -81,12 +81,12 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
         rows, compared = reader.described.encode()
         vectors[places, :compared.shape[1]] = compared
         expected = reader.described.expected_counts()
-        for row, place in enumerate(places):
-            if expected is not None and ids[place] in reader.uncounted:
+        for row, place in enumerate(places if expected is not None else ()):
+            if items[place].id in reader.uncounted:
                 vectors[place, -1] = bundle.dial.coordinate(expected[row])
-                reader.guessed -= 1
+                reader.uncounted.remove(items[place].id)
         read |= zip(places, rows) if bundle.reads_inserted else {}
-    return Upserts(ids, vectors, [item.title for item in items], reader.normalized, reader.guessed, read)
+    return Upserts(ids, vectors, [item.title for item in items], reader.normalized, len(reader.uncounted), read)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Reader:
     """Checks items of one file. Args: bundle, that they are for; path, of the file."""
 
     def __init__(self, bundle, path):
-        self._bundle, self.normalized, self.guessed, self.uncounted = bundle, 0, 0, set()
+        self._bundle, self.normalized, self.uncounted = bundle, 0, set()
         self.described = DescribedItems(bundle, path)
         self._id_type, self._dimension = bundle.manifest["id_type"], bundle.manifest["dimension"]
         self._intents = IntentCoordinates(bundle)
@@ -173,7 +173,6 @@ class _Reader:
         if last is None and place >= 0:
             last = float(self._bundle.item_vectors(np.array([place]))[0, -1])
         if last is None:
-            self.guessed += 1
             self.uncounted.add(item)
             last = dial.coordinate(0)
         least, most = dial.coordinate(0), dial.coordinate(_MOST_COUNTED)

@@ -53,8 +53,12 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
         app.add_api_route(path, answer, methods=["GET"], responses=responses, response_class=kind)
         app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
     described = functools.cache(functools.partial(description.describe, app, settings))
-    of_engine = lambda engine: described(engine.id_type, engine.intents, engine.bundle.dial, engine.bundle.query.features)
-    app.openapi = lambda: of_engine(versions.engine)
+
+    def openapi():
+        engine = versions.engine
+        return described(engine.id_type, engine.intents, engine.bundle.dial, engine.bundle.query.features)
+
+    app.openapi = openapi
     if settings.page:
         add_page(app, settings, versions, paths.check_name)
     add_error_answers(app)

@@ -42,8 +42,7 @@ MODEL = {404: _error(404, _NO_SUCH_MODEL), 503: _error(503, _TOO_MUCH)}
 READINESS = {503: _error(503, "The service is about to end.")}
 
 
-def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial,
-             features: tuple = ()) -> dict:
+def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial, features: tuple = ()) -> dict:
     """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents, `BundleDial` and
     features of users and requests."""
     instances = bodies.instances_of(features)

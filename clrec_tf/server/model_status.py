@@ -3,8 +3,8 @@ from clrec_tf.server.versions import Versions
 from clrec_tf.server.without_paths import without_paths
 
 _FACTS = ("checkpoint_hash", "step", "created", "id_type", "items", "dimension", "similarity", "max_history",
-          "uses_time", "uses_dwell", "knows_strangers", "intents", "index", "popularity", "dial", "measured", "versions")
-
+          "uses_time", "uses_dwell", "knows_strangers", "intents", "index", "popularity", "dial", "measured",
+          "versions")
 _MOST_VALUES = 200  # of each feature, that are shown
 
 

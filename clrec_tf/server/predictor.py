@@ -61,8 +61,8 @@ class Predictor:
         """A request of a client that is `counted` -> arrays by output, padded as those of the SavedModel are.
 
         Args:
-          read: gives, by `bodies.instances_of` the version served, the signature, arrays by input, and the version asked
-            for, "" for any. Called once the request is admitted, not on the event loop if it is large.
+          read: gives, by `bodies.instances_of` the version served, the signature, arrays by input, and the version
+            asked for, "" for any. Called once the request is admitted, not on the event loop if it is large.
           size: of the request, bytes.
 
         Raises: as `json`, and what `read` does.
