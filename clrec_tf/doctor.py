@@ -7,7 +7,10 @@ import sys
 from typing import Optional
 
 # Nothing of clrec_tf is imported here: its settings, and so every flag, need packages whose absence is to be reported.
-REMEDY = "pip install -c constraints.txt -e ."
+REMEDY = "pip install -c constraints.txt -e '.[io]'"
+REMEDY_220 = "pip install -c constraints-tf220.txt -e ."
+OPTIONAL = {"tensorflow-io": "for paths that TensorFlow itself does not read, such as s3:// and hdfs://",
+            "scann": "for --index=scann; --index=faiss and exact do without it"}
 SERVICE = ("fastapi", "uvicorn", "msgspec", "prometheus-client")
 SERVICE_REMEDY = "pip install -c constraints.txt -e '.[serve]'"
 _MARKS = {True: "ok  ", False: "FAIL", None: "none"}

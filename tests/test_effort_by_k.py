@@ -18,7 +18,7 @@ from clrec_tf.retrieval.recall import measured
 from clrec_tf.retrieval.recall import recall_at_k
 from clrec_tf.retrieval.saved_index import load_index
 from clrec_tf.retrieval.saved_index import save_index
-from clrec_tf.retrieval.scann_index import head_of
+from clrec_tf.retrieval.partitioned_index import head_of
 from clrec_tf.retrieval.scann_index import ScannIndex
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 

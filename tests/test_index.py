@@ -1,4 +1,5 @@
-"""Exact and ScaNN search against NumPy on clustered vectors, and indexes on disk."""
+"""Exact search, ScaNN and faiss against NumPy on clustered vectors, and indexes on disk."""
+import importlib.util
 import os
 import shutil
 
@@ -52,15 +53,28 @@ def scann_index(clustered):
     return build_index("auto", clustered[0], clustered[1][:100], demand(50, 0.95), normalized=True)
 
 
-def test_scann_reaches_the_recall_asked_for(clustered, scann_index):
+@pytest.fixture(scope="module")
+def faiss_index(clustered):
+    pytest.importorskip("faiss")
+    return build_index("faiss", clustered[0], clustered[1][:100], demand(50, 0.95), normalized=True)
+
+
+@pytest.fixture(params=["scann", "faiss"])
+def partitioned(request):
+    return request.getfixturevalue(f"{request.param}_index")
+
+
+def test_the_recall_asked_for_is_reached(clustered, partitioned):
     items, users = clustered
-    assert not scann_index.is_exact and scann_index.parameters["leaves"] == 158  # √25,000
+    assert not partitioned.is_exact and partitioned.parameters["leaves"] == 158  # √25,000
     truth = exact(items, users, 50)
-    found, scores = scann_index.search(users, 50)
+    found, scores = partitioned.search(users, 50)
     shares = [len(set(near) & set(best)) / 50 for near, best in zip(found, truth)]
     assert np.mean(shares[:100]) >= 0.95  # the users it was tuned on
     assert np.mean(shares[100:]) >= 0.95  # others
-    assert recall_at_k(scann_index, items, users, 50) == pytest.approx(np.mean(shares), abs=1e-3)
+    assert recall_at_k(partitioned, items, users, 50) == pytest.approx(np.mean(shares), abs=1e-3)
+    searched = partitioned.parameters["effort"][0][1]
+    assert searched < 158 / 2  # of the leaves: not by searching everything
     np.testing.assert_allclose(scores, np.take_along_axis(users @ items.T, found, axis=1), atol=1e-5)
     assert (np.diff(scores, axis=1) <= 0).all()
 
@@ -92,17 +106,17 @@ def test_recall_counts_live_items_alone():
     assert recall_at_k(ExactIndex(items), items, users, 2, np.array([False, True, True, True])) == 0.5
 
 
-def test_more_effort_finds_more(clustered, scann_index):
+def test_more_effort_finds_more(clustered, partitioned):
     items, users = clustered
-    recalls = [recall_at_k(scann_index.tuned(efforts.uniform(leaves, reorder)), items, users, 50)
+    recalls = [recall_at_k(partitioned.tuned(efforts.uniform(leaves, reorder)), items, users, 50)
                for leaves, reorder in ((2, 1), (16, 4), (158, 32))]
     assert recalls[0] < recalls[1] < recalls[2] and recalls[2] > 0.999
 
 
-def test_scann_gives_all_that_is_asked_for(clustered, scann_index):
+def test_all_that_is_asked_for_is_given(clustered, partitioned):
     """Neither the candidates re-scored nor the leaves searched may cut a result."""
     items, users = clustered
-    lazy = scann_index.tuned(efforts.uniform(1, 1))
+    lazy = partitioned.tuned(efforts.uniform(1, 1))
     positions, scores = lazy.search(users[:3], 3000)
     assert positions.min() >= 0 and np.isfinite(scores).all()
     assert [len(set(row)) for row in positions] == [3000] * 3
@@ -111,8 +125,8 @@ def test_scann_gives_all_that_is_asked_for(clustered, scann_index):
     assert positions[0, ITEMS:].tolist() == [-1] * 7 and np.isneginf(scores[0, ITEMS:]).all()
 
 
-def test_zero_vectors_give_the_first_positions(clustered, scann_index):
-    for index in (scann_index, ExactIndex(clustered[0])):
+def test_zero_vectors_give_the_first_positions(clustered, partitioned):
+    for index in (partitioned, ExactIndex(clustered[0])):
         positions, scores = index.search(np.stack([np.zeros(WIDTH, np.float32), clustered[1][0]]), 5)
         assert positions[0].tolist() == [0, 1, 2, 3, 4] and scores[0].tolist() == [0] * 5
         assert scores[1, 0] > 0.5
@@ -139,16 +153,38 @@ def test_auto_is_exact_for_small_catalogues():
         build_index("scann", vectors[:9], vectors, demand(3, 0.5), normalized=True)
 
 
+def test_auto_takes_what_is_installed(clustered, monkeypatch, caplog):
+    items, users = clustered[0], clustered[1][:20]
+    missing, find_spec = ["scann"], importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name))
+    assert build_index("auto", items, users, demand(5, 0.5), normalized=True).kind == "faiss"
+    missing.append("faiss")
+    assert build_index("auto", items, users, demand(5, 0.5), normalized=True).kind == "exact"
+    assert "neither ScaNN nor faiss is installed: the 25000 items are searched exactly" in caplog.text
+
+
+def test_the_head_is_scored_exactly(partitioned):
+    """Popular items at popularity 1, however far they are from the parts that are searched."""
+    rng = np.random.default_rng(5)
+    coordinate = np.zeros((2000, 1), np.float32)
+    coordinate[::100] = 3
+    items = np.concatenate([normalized(rng.standard_normal((2000, 16))), coordinate], axis=1)
+    users = np.concatenate([normalized(rng.standard_normal((50, 16))), np.ones((50, 1), np.float32)], axis=1)
+    index = type(partitioned).build(items, 40, spherical=True, head=20).tuned(efforts.uniform(1, 1))
+    for found, best in zip(index.search(users, 20)[0], exact(items, users, 20)):
+        assert set(best) == set(range(0, 2000, 100)) and found.tolist() == best.tolist()
+
+
 def test_a_recall_out_of_reach_is_an_error(clustered, monkeypatch):
     monkeypatch.setattr(tuning, "_EFFORTS", ((0.01, 1),))
     with pytest.raises(UserError, match=r"--target_recall=0.999: the index reaches recall@50 = 0\.\d+"):
         build_index("scann", clustered[0][:2000], clustered[1], demand(50, 0.999), normalized=True)
 
 
-@pytest.mark.parametrize("kind", ["exact", "scann"])
-def test_a_saved_index_can_be_moved(kind, clustered, scann_index, tmp_path):
+@pytest.mark.parametrize("kind", ["exact", "scann", "faiss"])
+def test_a_saved_index_can_be_moved(kind, clustered, request, tmp_path):
     items, users = clustered
-    index = scann_index if kind == "scann" else ExactIndex(items)
+    index = ExactIndex(items) if kind == "exact" else request.getfixturevalue(f"{kind}_index")
     folder, moved = str(tmp_path / "index"), str(tmp_path / 'else "where"' / "índex")
     save_index(folder, index, "abc")
     os.mkdir(os.path.dirname(moved))

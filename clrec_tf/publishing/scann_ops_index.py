@@ -5,8 +5,8 @@ import tensorflow as tf
 from clrec_tf.errors import DataError
 from clrec_tf.publishing.tuning import usual_leaves
 from clrec_tf.retrieval import efforts
+from clrec_tf.retrieval.partitioned_index import head_of
 from clrec_tf.retrieval.scann_index import built
-from clrec_tf.retrieval.scann_index import head_of
 
 
 class OpsIndex:

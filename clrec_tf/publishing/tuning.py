@@ -1,5 +1,6 @@
 """Chooses an index for a catalogue and raises its search effort until recall against exact search is high enough: for
 every number of results that may be asked for, and at every popularity that is offered."""
+import importlib.util
 import math
 
 from absl import logging
@@ -8,12 +9,12 @@ import numpy as np
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval import efforts
 from clrec_tf.retrieval.exact_index import ExactIndex
+from clrec_tf.retrieval.faiss_index import FaissIndex
 from clrec_tf.retrieval.recall import best_scores
 from clrec_tf.retrieval.recall import Demand
 from clrec_tf.retrieval.recall import recall_at_k
 from clrec_tf.retrieval.recall import recall_of_each
 from clrec_tf.retrieval.scann_index import ScannIndex
-from clrec_tf.retrieval.scann_index import SMALLEST_SCANN
 
 EXACT_BELOW = 20_000  # items; below, exact search is as fast as ScaNN
 _SMALLEST_HEAD = 1000  # most popular items that are scored exactly beside ScaNN, at least
@@ -23,6 +24,7 @@ _SMALLEST_HEAD = 1000  # most popular items that are scored exactly beside ScaNN
 _EFFORTS = ((1 / 100, 3), (3 / 200, 4), (1 / 50, 4), (3 / 100, 4), (1 / 20, 4), (1 / 20, 5), (1 / 20, 6), (3 / 40, 6),
             (1 / 10, 6), (3 / 20, 6), (1 / 5, 6), (1 / 5, 8), (3 / 10, 8), (1 / 2, 12), (1, 16), (1, 32))
 _SURE = 2  # standard errors
+_PARTITIONED = {index.kind: index for index in (ScannIndex, FaissIndex)}  # by preference
 
 
 def usual_head(size: int) -> int:
@@ -44,24 +46,39 @@ def build_index(kind: str, vectors: np.ndarray, queries: np.ndarray, demand: Dem
     """Builds the index of a catalogue.
 
     Args:
-      kind: "exact", "scann" or "auto": exact below `EXACT_BELOW` items.
+      kind: "exact", "scann", "faiss" or "auto": exact below `EXACT_BELOW` items, else the first of the others whose
+        package is installed.
       vectors: float32 [V,d].
       queries: float32 [N,d], vectors of users that were not trained on; random ones would say nothing.
       demand: what it has to hold.
       normalized: whether `vectors` are l2-normalized, but for the dial's coordinate.
-      head: see `ScannIndex`.
+      head: see `PartitionedIndex.build`.
 
     Raises:
-      UserError: the target is not reached with the highest effort, or the catalogue is too small for ScaNN.
+      UserError: the target is not reached with the highest effort, or the catalogue is too small.
     """
     size = len(vectors)
-    if kind == "exact" or kind == "auto" and size < EXACT_BELOW:
+    if kind == "auto":
+        kind = _usual_kind(size)
+    if kind == "exact":
         return ExactIndex(vectors)
-    if size < SMALLEST_SCANN:
-        raise UserError(f"--index=scann needs at least {SMALLEST_SCANN} items, the catalogue has {size}: use "
+    partitioned = _PARTITIONED[kind]
+    if size < partitioned.smallest:
+        raise UserError(f"--index={kind} needs at least {partitioned.smallest} items, the catalogue has {size}: use "
                         "--index=exact")
-    index = ScannIndex.build(vectors, usual_leaves(size), spherical=normalized, head=head)
+    index = partitioned.build(vectors, usual_leaves(size), spherical=normalized, head=head)
     return cheapest(index, vectors, queries, demand)
+
+
+def _usual_kind(size: int) -> str:
+    """The kind of --index=auto for so many items."""
+    if size < EXACT_BELOW:
+        return ExactIndex.kind
+    installed = [kind for kind in _PARTITIONED if importlib.util.find_spec(kind)]
+    if not installed:
+        logging.warning("neither ScaNN nor faiss is installed: the %d items are searched exactly; install clrec_tf[faiss] "
+                        "to answer faster", size)
+    return installed[0] if installed else ExactIndex.kind
 
 
 def cheapest(index, vectors: np.ndarray, queries: np.ndarray, demand: Demand):
@@ -70,7 +87,7 @@ def cheapest(index, vectors: np.ndarray, queries: np.ndarray, demand: Demand):
     It must be reached by `_SURE` standard errors more, so that other users have it too; but for the highest effort.
 
     Args:
-      index: with `tuned` and `search`, such as a `ScannIndex`.
+      index: with `tuned` and `search`, such as a `PartitionedIndex`.
       vectors, queries: see `build_index`.
       demand: see there.
     """
@@ -120,8 +137,8 @@ def _enough(index, step, vectors, users, worst, k, popularity, target_recall):
     recalls = recall_of_each(tried, vectors, users, k, worst=worst)
     recall, error = float(recalls.mean()), float(recalls.std() / math.sqrt(len(recalls)))
     leaves, reorder = efforts.at(tried.parameters, k)
-    logging.info("ScaNN, %d of %d leaves, %d candidates re-scored, popularity %g: recall@%d %.4f ± %.4f against exact "
-                 "search", leaves, tried.parameters["leaves"], reorder, popularity, k, recall, error)
+    logging.info("%d of %d leaves, %d candidates re-scored, popularity %g: recall@%d %.4f ± %.4f against exact search",
+                 leaves, tried.parameters["leaves"], reorder, popularity, k, recall, error)
     return recall >= target_recall + (_SURE * error if step < len(_EFFORTS) - 1 else 0)
 
 

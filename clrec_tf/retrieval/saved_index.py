@@ -9,12 +9,13 @@ from clrec_tf.retrieval.bundle_files import BASE_FOLDER
 from clrec_tf.retrieval.bundle_files import INDEX_FILE
 from clrec_tf.retrieval.bundle_files import QUERIES_FILE
 from clrec_tf.retrieval.exact_index import ExactIndex
+from clrec_tf.retrieval.faiss_index import FaissIndex
 from clrec_tf.retrieval.index import Index
 from clrec_tf.retrieval.scann_index import ScannIndex
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 from clrec_tf.system.json_files import save_json
 
-_WHOLE = {index.kind: index for index in (ExactIndex, ScannIndex)}  # kinds that are not made of another index
+_WHOLE = {index.kind: index for index in (ExactIndex, ScannIndex, FaissIndex)}  # kinds that are not made of another index
 
 
 def save_index(folder: str, index: Index, checkpoint_hash: str) -> None:

@@ -52,7 +52,8 @@ class ExportConfig(Section):
     forget_updates: bool = setting(False, "Restore the items that update_index has deleted in the newest version of "
                                           "--export_dir, which otherwise stay deleted.")
     index: str = setting("auto",
-        "auto: exact search below 20,000 items, else ScaNN.", choices=("auto", "exact", "scann"))
+        "exact: all items. scann, faiss: some parts of them, with --target_recall. auto: exact below 20,000 items, else "
+        "ScaNN, or faiss where that is not installed.", choices=("auto", "exact", "scann", "faiss"))
     target_recall: float = setting(0.95, "Recall of the index against exact search below which nothing is published.",
                                    lower=0.0, upper=1.0)
     recall_k: int = setting(100, "Results k that this recall is measured over.", lower=1, upper=10_000)
