@@ -10,7 +10,7 @@ PYTEST := $(PYTHON) -m pytest --durations=20
 PARALLEL := -n $(WORKERS) --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help environment system quickstart test test-cluster test-all test-attacks
+.PHONY: help environment system quickstart quickstart-tf220 test test-cluster test-all test-tf220 test-attacks
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name line; do \
@@ -20,6 +20,9 @@ environment: $(COMPLETE)  ## make .venv from requirements.lock (Python 3.11)
 
 $(COMPLETE): requirements.lock setup.py pyproject.toml .ci/environment
 	.ci/environment $(VENV)
+
+.venv-tf220/requirements.lock: requirements-tf220.lock setup.py pyproject.toml .ci/environment
+	.ci/environment .venv-tf220 requirements-tf220.lock
 
 system:
 	@.ci/system
@@ -35,6 +38,13 @@ test-cluster: environment  ## the tests that start clusters of processes, one af
 
 test-all: environment system  ## all tests, the slow ones and those of clusters too
 	$(PYTEST) $(PARALLEL)
+
+test-tf220: .venv-tf220/requirements.lock system  ## all tests but those of clusters, on TensorFlow 2.20
+	.venv-tf220/bin/python -m pytest --durations=20 $(PARALLEL) -m "not cluster"
+
+quickstart-tf220: .venv-tf220/requirements.lock  ## doctor and quickstart on TensorFlow 2.20
+	.venv-tf220/bin/python -m clrec_tf.doctor
+	.venv-tf220/bin/python -m clrec_tf.train --flagfile=configs/quickstart.flags --data_dir=$(RUNS)/data --workdir=$(RUNS)/model
 
 test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
 	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks

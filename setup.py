@@ -1,4 +1,4 @@
-"""Package metadata. The versions that were tested together are pinned in constraints.txt."""
+"""Package metadata. Versions that were tested together are pinned in constraints.txt and constraints-tf220.txt."""
 import pathlib
 import re
 
@@ -8,9 +8,11 @@ HERE = pathlib.Path(__file__).parent
 
 SERVE = ["fastapi>=0.115", "uvicorn>=0.54,<0.55", "uvloop>=0.19", "httptools>=0.6", "msgspec>=0.19",
          "prometheus-client>=0.20"]
-# faiss stands beside ScaNN in `benchmark --suite=retrieval`.
+FAISS = ["faiss-cpu>=1.8"]
+# Its operations are built for one TensorFlow, and load with no later one.
+IO = ["tensorflow-io==0.37.1"]
 TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",
-        "faiss-cpu>=1.8"]
+        *FAISS]
 
 setuptools.setup(
     name="clrec_tf",
@@ -22,21 +24,20 @@ setuptools.setup(
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["clrec_tf", "clrec_tf.*"]),
     package_data={"clrec_tf.server": ["*.html"], "clrec_tf.reporting": ["*.css"]},
-    python_requires=">=3.11,<3.12",
-    # Only these versions work together: tensorflow-io and scann hold ops built for one TensorFlow.
+    python_requires=">=3.11,<3.14",
+    # pip takes any of these together, and not all work: the constraints hold two sets that were tested.
     install_requires=[
-        "tensorflow==2.17.1",
-        "tf-keras==2.17.0",
-        "tensorflow-recommenders==0.7.7",
-        "tensorflow-serving-api==2.17.1",
-        "tensorflow-io==0.37.1",
-        "scann==1.3.4",
-        "numpy==1.26.4",
-        "protobuf>=4.25,<4.26",
+        "tensorflow>=2.17.1,<2.21",
+        "tf-keras>=2.17,<2.21",
+        "tensorflow-recommenders>=0.7.7",
+        "tensorflow-serving-api>=2.17.1,<2.21",
+        "scann>=1.3.4,<1.5; platform_system == 'Linux' and platform_machine == 'x86_64'",
+        "numpy>=1.26.4,<3",
+        "protobuf>=4.25",
         "absl-py>=2",
         "polars>=2.1",
         "matplotlib>=3.8",
         "tqdm>=4.60",
     ],
-    extras_require={"serve": SERVE, "test": SERVE + TEST},
+    extras_require={"serve": SERVE, "faiss": FAISS, "io": IO, "test": SERVE + TEST},
 )

@@ -7,12 +7,11 @@ import sys
 from typing import Optional
 
 # Nothing of clrec_tf is imported here: its settings, and so every flag, need packages whose absence is to be reported.
-REMEDY = "pip install -c constraints.txt -e '.[io]'"
-REMEDY_220 = "pip install -c constraints-tf220.txt -e ."
-OPTIONAL = {"tensorflow-io": "for paths that TensorFlow itself does not read, such as s3:// and hdfs://",
-            "scann": "for --index=scann; --index=faiss and exact do without it"}
+SETS = {"2.17": ("constraints.txt", "io"), "2.20": ("constraints-tf220.txt", "")}  # tested, by TensorFlow
+# What need not be there, and what cannot be done without it.
+OPTIONAL = {"tensorflow-io": "paths that TensorFlow does not read itself, such as s3:// and hdfs://",
+            "scann": "--index=scann; --index=faiss and exact do without it"}
 SERVICE = ("fastapi", "uvicorn", "msgspec", "prometheus-client")
-SERVICE_REMEDY = "pip install -c constraints.txt -e '.[serve]'"
 _MARKS = {True: "ok  ", False: "FAIL", None: "none"}
 
 
@@ -106,7 +105,7 @@ def diagnose() -> dict[str, tuple[str, str, Optional[bool]]]:
     absent = [package for package in SERVICE if _version(package) is None]
     if absent:
         results["the service"] = ("absent", f"for clrec_tf.serve alone; not installed: {', '.join(absent)}; "
-                                  f"{SERVICE_REMEDY}", None)
+                                  f"{remedy('serve')}", None)
     else:
         results["the service"] = _diagnosed(SERVICE[0], _service)
     return results
@@ -115,7 +114,7 @@ def diagnose() -> dict[str, tuple[str, str, Optional[bool]]]:
 def _diagnosed(package, check):
     version = _version(package)
     if version is None:
-        return "absent", "not installed", False
+        return "absent", *((f"for {OPTIONAL[package]}", None) if package in OPTIONAL else ("not installed", False))
     try:
         return version, check(), True
     except Exception as error:  # pylint: disable=broad-except  (whatever a broken binary raises)
@@ -137,9 +136,17 @@ def main(config) -> int:
         print(f"{_MARKS[works]}  {package:<24} {version:<10} {what}")
     if all(works is not False for _, _, works in results.values()):
         return 0
-    remedy = SERVICE_REMEDY if results["the service"][2] is False else REMEDY  # which installs all
-    print(f"remedy: install the tested set: {remedy}", file=sys.stderr)
+    wanted = "serve" if results["the service"][2] is False else ""  # which installs all the others too
+    print(f"remedy: install the tested set: {remedy(wanted)}", file=sys.stderr)
     return 1
+
+
+def remedy(extra: str = "") -> str:
+    """The command that installs the set of versions for the TensorFlow that is installed, with an extra of setup.py."""
+    series = (_version("tensorflow") or "").rsplit(".", 1)[0]
+    constraints, beside = SETS.get(series, SETS["2.17"])
+    extras = ",".join(name for name in (extra, beside) if name)
+    return f"pip install -c {constraints} -e " + (f"'.[{extras}]'" if extras else ".")
 
 
 def run() -> None:

@@ -128,13 +128,13 @@ def test_doctor_says_how_to_get_the_service_and_does_without(monkeypatch, capsys
     monkeypatch.setattr(doctor, "CHECKS", {"polars": doctor.CHECKS["polars"]})
     assert doctor.main(Config()) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("none  the service") and "not installed: msgspec;" in last and last.endswith("'.[serve]'")
+    assert last.startswith("none  the service") and "not installed: msgspec;" in last and last.endswith("-c constraints.txt -e '.[serve,io]'")
     monkeypatch.undo()
     monkeypatch.setattr(doctor, "CHECKS", {})
     monkeypatch.setattr(doctor, "_service", lambda: 1 / 0)
     assert doctor.main(Config()) == 1
     told = capsys.readouterr()
-    assert told.out.startswith("FAIL  the service") and told.err.endswith("'.[serve]'\n")
+    assert told.out.startswith("FAIL  the service") and told.err.endswith("'.[serve,io]'\n")
 
 
 @pytest.mark.parametrize("hidden, package", [
@@ -151,7 +151,7 @@ sys.meta_path.insert(0, Hide())
     result = command("doctor", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     assert re.search(rf"^FAIL  {package} +\d\S+ +ImportError: hidden: undefined symbol$", result.stdout, re.MULTILINE)
-    assert result.stderr.endswith("remedy: install the tested set: pip install -c constraints.txt -e .\n")
+    assert result.stderr.endswith("remedy: install the tested set: pip install -c constraints.txt -e '.[io]'\n")
 
 
 def test_doctor_does_not_call_a_fault_of_ours_one_of_a_package(monkeypatch):

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+LOCKS = {"constraints.txt": "requirements.lock", "constraints-tf220.txt": "requirements-tf220.lock"}
 
 
 def pins(text) -> dict[str, str]:
@@ -20,18 +20,35 @@ def pins(text) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in found}
 
 
-def test_the_lock_is_of_the_versions_that_are_pinned():
-    pinned, locked = pins((ROOT / "constraints.txt").read_text(encoding="utf-8")), pins(LOCK)
+def text_of(name) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("constraints, lock", LOCKS.items())
+def test_the_lock_is_of_the_versions_that_are_pinned(constraints, lock):
+    pinned, locked = pins(text_of(constraints)), pins(text_of(lock))
     assert locked.items() <= pinned.items() and len(locked) > 80
-    lines = [line for line in LOCK.splitlines() if not line.startswith("#")]
+    lines = [line for line in text_of(lock).splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}(  # test)?", line) for line in lines)
-    wanted = re.findall(r'"([\w-]+)==([\w.]+)"', (ROOT / "setup.py").read_text(encoding="utf-8"))
-    assert len(wanted) > 5 and all(locked[name] == version for name, version in wanted)
-    backend = re.findall(r'"([\w-]+)==([\w.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = wanted_packages()
+    assert len(wanted) > 12 and wanted - {"tensorflow-io"} <= locked.keys()
+    assert ("tensorflow-io" in locked) == (constraints == "constraints.txt")
+    backend = re.findall(r'"([\w-]+)==([\w.]+)"', text_of("pyproject.toml"))
     assert {name: locked[name] for name in ("setuptools", "wheel")} == dict(backend)
     for name in ("tensorflow", "scann", "fastapi", "pytest"):
         line = next(line for line in lines if line.startswith(f"{name}=="))
         assert line.endswith("# test") == (name == "pytest")  # so the image goes without
+
+
+def wanted_packages() -> set[str]:
+    """What setup.py names, of the serve, io and test extras too."""
+    return set(re.findall(r'"([a-z][\w-]+)[=>]=[\d.]+', text_of("setup.py")))
+
+
+def test_packages_of_tensorflow_are_of_one_series():
+    for constraints, series in (("constraints.txt", "2.17."), ("constraints-tf220.txt", "2.20.")):
+        pinned = pins(text_of(constraints))
+        assert all(pinned[name].startswith(series) for name in ("tensorflow", "tf-keras", "tensorflow-serving-api"))
 
 
 @pytest.mark.parametrize("where", [".ci/environment", "launch/kubernetes/Dockerfile", "README.md"])

@@ -1,6 +1,6 @@
 """Every private name of TensorFlow and Keras that this package uses, each behind one function or class.
 
-Seen in TensorFlow 2.17.1 and tf-keras 2.17.0, the versions of constraints.txt. With another version run
+Seen in TensorFlow and tf-keras 2.17 and 2.20, of constraints.txt and constraints-tf220.txt. With another version run
 tests/test_private_tensorflow.py first: it names what is gone, and here stands what breaks without it.
 """
 from typing import Callable
