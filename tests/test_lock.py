@@ -84,8 +84,8 @@ def test_the_bill_of_materials_names_what_is_installed():
     bill = json.loads(told.stdout)
     assert bill["bomFormat"] == "CycloneDX" and bill["specVersion"] == "1.5"
     of = {one["name"]: one for one in bill["components"]}
-    assert of["tensorflow"]["purl"] == f"pkg:pypi/tensorflow@{pins(LOCK)['tensorflow']}"
-    locked = re.search(r"^tensorflow==\S+ --hash=sha256:(\w+)", LOCK, re.MULTILINE)[1]
+    assert of["tensorflow"]["purl"] == f"pkg:pypi/tensorflow@{pins(text_of('requirements.lock'))['tensorflow']}"
+    locked = re.search(r"^tensorflow==\S+ --hash=sha256:(\w+)", text_of("requirements.lock"), re.MULTILINE)[1]
     assert of["tensorflow"]["hashes"] == [{"alg": "SHA-256", "content": locked}]
     spec = importlib.util.spec_from_file_location("sbom", ROOT / "launch" / "sbom.py")
     sbom = importlib.util.module_from_spec(spec)
