@@ -8,11 +8,12 @@ HERE = pathlib.Path(__file__).parent
 
 SERVE = ["fastapi>=0.115", "uvicorn>=0.54,<0.55", "uvloop>=0.19", "httptools>=0.6", "msgspec>=0.19",
          "prometheus-client>=0.20"]
+MLFLOW = ["mlflow-skinny>=3"]
 FAISS = ["faiss-cpu>=1.8"]
 # Its operations are built for one TensorFlow, and load with no later one.
 IO = ["tensorflow-io==0.37.1"]
 TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",
-        *FAISS]
+        *FAISS, *MLFLOW]
 
 setuptools.setup(
     name="clrec_tf",
@@ -39,5 +40,5 @@ setuptools.setup(
         "matplotlib>=3.8",
         "tqdm>=4.60",
     ],
-    extras_require={"serve": SERVE, "faiss": FAISS, "io": IO, "test": SERVE + TEST},
+    extras_require={"serve": SERVE, "faiss": FAISS, "mlflow": MLFLOW, "io": IO, "test": SERVE + TEST},
 )

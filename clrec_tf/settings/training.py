@@ -65,7 +65,11 @@ class TrainConfig(Section):
     max_zero_gradient_steps: int = setting(20,
         "Consecutive steps with a gradient of exactly 0, from which no training comes back, before it stops with an "
         "error (0: it goes on).", lower=0)
-    log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and summaries.", lower=1)
+    log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and what --tracker takes.", lower=1)
+    tracker: str = setting("tensorboard",
+        "Where settings and metrics go beside metrics.jsonl. tensorboard: summaries in --workdir. mlflow: a run where "
+        "MLFLOW_TRACKING_URI says, in which a resumed training goes on (pip install mlflow-skinny). none: nowhere.",
+        choices=("tensorboard", "mlflow", "none"))
     verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too. (Records have "
                                        "checksums, arrays are always checked: about 1 s a GB.)",
                                choices=("size", "sha256"))

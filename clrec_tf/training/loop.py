@@ -18,6 +18,7 @@ from clrec_tf.training.reporter import Reporter
 from clrec_tf.training.setup import check_paths
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.stop_signals import StopSignals
+from clrec_tf.training.trackers import TRACKERS
 from clrec_tf.training.validation import note_validation
 from clrec_tf.training.workdir_lock import WorkdirLock
 
@@ -54,7 +55,8 @@ def _train(config, runtime, lock) -> int:
     logging.info("training from step %d to %d", progress.step, run.total_steps)
     listener = Listener(config, progress)
     collapse = CollapseWatch(settings, run.num_items, progress.step, run.assignments.epoch_ends)
-    reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps)
+    reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps,
+                        TRACKERS[settings.tracker](config))
     with StopSignals() as stop:
         while not run.finished:
             until = next_event(progress.step, run, settings)
@@ -78,7 +80,7 @@ def _train(config, runtime, lock) -> int:
     if runtime.evaluator and run.finished:
         listener.wait_for_last()
     runtime.close()
-    reporter.close()
+    reporter.close(run.finished)
     return 0 if run.finished else stop.exit_code
 
 

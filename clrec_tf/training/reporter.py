@@ -1,11 +1,10 @@
-"""What a person or a program sees of a training: metrics.jsonl, TensorBoard summaries, a progress bar or log lines."""
+"""What a person or a program sees of a training: metrics.jsonl, what tracks it, a progress bar or log lines."""
 import json
 import os
 import sys
 import time
 
 from absl import logging
-import tensorflow as tf
 import tqdm
 
 from clrec_tf.system import atomic
@@ -13,7 +12,6 @@ from clrec_tf.system import json_files
 from clrec_tf.training.step import SUMS
 
 METRICS_LOG = "metrics.jsonl"
-SUMMARIES_FOLDER = "summaries"
 
 
 class Reporter:
@@ -24,14 +22,14 @@ class Reporter:
       first_step: steps already done; rows of metrics.jsonl after it, from a killed run, are dropped.
       total_steps: for the progress bar.
       log_every: steps between rows.
+      tracker: see ``trackers``.
     """
 
-    def __init__(self, workdir, first_step, total_steps, log_every):
-        self._log_every, self._total = log_every, total_steps
+    def __init__(self, workdir, first_step, total_steps, log_every, tracker):
+        self._log_every, self._total, self._tracker = log_every, total_steps, tracker
         path = os.path.join(workdir, METRICS_LOG)
         _drop_rows_after(path, first_step)
         self._file = open(path, "a", encoding="utf-8")
-        self._summaries = tf.summary.create_file_writer(os.path.join(workdir, SUMMARIES_FOLDER))
         self._bar = tqdm.tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty(),
                               dynamic_ncols=True)
         self._reset()
@@ -59,12 +57,9 @@ class Reporter:
         """One row: {name: number} at a step."""
         self._file.write(json.dumps({"step": step, **row}) + "\n")
         self._file.flush()
-        with self._summaries.as_default():
-            for name, value in row.items():
-                if isinstance(value, (int, float)):
-                    tf.summary.scalar(name, value, step=step)
-        self._summaries.flush()
-        text = " ".join(f"{name}={value:.5g}" for name, value in row.items() if isinstance(value, (int, float)))
+        numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+        self._tracker.write(step, numbers)
+        text = " ".join(f"{name}={value:.5g}" for name, value in numbers.items())
         if self._bar.disable:
             logging.info("step %d/%d %s", step, self._total, text)
         else:
@@ -74,11 +69,11 @@ class Reporter:
         """Leaves validation and checkpoints out of examples per second."""
         self._start = time.perf_counter() if not self._steps else self._start
 
-    def close(self):
-        """Closes files and bar."""
+    def close(self, finished: bool):
+        """Closes files and bar; `finished`: no step is left."""
         self._bar.close()
         self._file.close()
-        self._summaries.close()
+        self._tracker.close(finished)
 
 
 def _drop_rows_after(path, step):
