@@ -162,7 +162,7 @@ def test_a_version_of_bad_vectors_does_not_take_over(models, tmp_path, write, te
 
 
 def test_a_version_that_finds_less_than_its_manifest_says_does_not_take_over(tmp_path):
-    sound = exported.world("int").export(tmp_path / "sound", index="scann", target_recall=0.5)
+    sound = exported.world("int").export(tmp_path / "sound", index="faiss", target_recall=0.5)
     trial.try_out(engine_of(load_bundle(sound)))
 
     def narrow(path):
