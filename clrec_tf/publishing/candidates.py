@@ -64,8 +64,9 @@ def encode_candidates(encoder: Encoder, catalogue: Catalogue, counts: np.ndarray
     items, compared = encoder.history_vectors(item_rows), encoder.compared_items(item_rows)
     bad = np.flatnonzero(~(np.isfinite(items).all(axis=1) & np.isfinite(compared).all(axis=1)))
     if len(bad):
-        raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item {original_ids[bad[0]]!r}: "
-                        "the checkpoint is spoiled, export an earlier one with --export_checkpoint")
+        raise DataError(f"the vectors of {len(bad)} items are not finite, the first of item "
+                        f"{original_ids.tolist()[bad[0]]!r}: the checkpoint is spoiled, export an earlier one with "
+                        "--export_checkpoint")
     titles = None if catalogue.titles is None else catalogue.titles[order]
     coordinate = item_coordinate(counts, temperature)[order]
     return Candidates(original_ids, items, compared, coordinate, titles, order + 1)
@@ -86,7 +87,7 @@ def _checked_ids(ids):
     distinct, counts = np.unique(ids, return_counts=True)
     if len(distinct) < len(ids):
         raise DataError(f"the catalogue has {len(ids) - len(distinct)} repeated item ids, such as "
-                        f"{distinct[np.argmax(counts)]!r}: prepare the data again")
+                        f"{distinct.tolist()[np.argmax(counts)]!r}: prepare the data again")
     if ids.dtype != object:
         return ids
     for text in ids:

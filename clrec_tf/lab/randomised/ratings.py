@@ -188,8 +188,8 @@ def _numbered(raw, as_rows):
         ids = np.concatenate([raw[name][column] for name in (SELECTED, RANDOM)])
         text = next((text for text in ids if as_rows and not text.isdecimal()), None)
         if text is not None:
-            raise DataError(f"--{SELECTED}, --{RANDOM}: {what} {text!r} is no row of --{PROPENSITIES} or --{VECTORS}: "
-                            f"number {what}s from 0")
+            raise DataError(f"--{SELECTED}, --{RANDOM}: {what} {str(text)!r} is no row of --{PROPENSITIES} or "
+                            f"--{VECTORS}: number {what}s from 0")
         known, places = np.unique(ids.astype(np.int64) if as_rows else ids, return_inverse=True)
         columns.append((known, np.split(places, [len(raw[SELECTED][column])])))
     (users, user_places), (items, item_places) = columns
