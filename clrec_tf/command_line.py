@@ -1,8 +1,6 @@
 """Runs a command: flags from the dataclasses of ``config``, errors to exit codes. The only reader of FLAGS."""
 import dataclasses
 import importlib
-import logging as std_logging
-import os
 import re
 import sys
 import textwrap
@@ -19,6 +17,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
 from clrec_tf.settings.setting import choices_of
 from clrec_tf.settings.setting import help_of
+from clrec_tf.system import own_log
 from clrec_tf.system import process_exit
 from clrec_tf.system import termination
 
@@ -91,16 +90,6 @@ def _reads(uses, key, field) -> bool:
     return section in uses or f"{section}.{field.name}" in uses
 
 
-def _only_ours(record) -> bool:
-    """TensorFlow logs its saving and tracing through absl too: of others' records, warnings and errors are shown.
-
-    But not that the function which saves is new each time, which it is by TensorFlow's own doing.
-    """
-    if "MultiDeviceSaver" in record.getMessage():
-        return False
-    return record.levelno > std_logging.INFO or record.pathname.startswith(os.path.dirname(__file__) + os.sep)
-
-
 def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[str], usage: str,
         takes_words: bool = False):
     """Runs one command.
@@ -118,7 +107,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
     def guarded(argv):
         logging.use_absl_handler()
         logging.set_verbosity(logging.INFO)
-        logging.get_absl_handler().addFilter(_only_ours)
+        logging.get_absl_handler().addFilter(own_log.is_shown)
         try:
             termination.install()
             if len(argv) > 1 and not takes_words:

@@ -3,6 +3,7 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
 from clrec_tf.preparation.prepare_folder import prepare_folder
+from clrec_tf.system.callable_module import make_callable
 
 
 def prepare(config: Config) -> Schema:
@@ -14,6 +15,8 @@ def main(config: Config):
     """Runs the command."""
     prepare(config)
 
+
+make_callable(__name__, "clrec_tf.api.data", "prepare")  # clrec_tf.prepare(clicks)
 
 if __name__ == "__main__":
     command_line.run(main, uses=("paths", "prepare"), usage=__doc__)

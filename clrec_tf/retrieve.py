@@ -28,6 +28,7 @@ from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.system import atomic
+from clrec_tf.system.watched import watched
 
 USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle: one JSON line per user.
 
@@ -128,7 +129,7 @@ def _bulk(retriever: Retriever, settings: RetrieveConfig):
         else:
             requests = read_json_lines(stack.enter_context(open(settings.users, "rb")), id_type, settings.users,
                                        bundle.query)
-        progress = stack.enter_context(tqdm.tqdm(desc="retrieving", unit="user", disable=not sys.stderr.isatty()))
+        progress = stack.enter_context(tqdm.tqdm(desc="retrieving", unit="user", disable=not watched()))
         for batch in batches(requests, settings.retrieve_batch):
             if write:
                 results, users = retriever(batch)

@@ -14,6 +14,7 @@ from absl import logging
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
+from clrec_tf.system.callable_module import make_callable
 
 # To read on: training/loop.py (the loop), training/step.py (a step), models/clrec.py and models/multi_clrec.py (towers),
 # objectives/queue_negatives.py (CLRec's loss; its equation: losses/contrastive.py), objectives/multi_queue_negatives.py
@@ -104,6 +105,8 @@ def main(config: Config) -> int:
         return evaluator.run(config)
     return roles.serve(task, config)
 
+
+make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)
 
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "cluster",

@@ -2,7 +2,6 @@
 import dataclasses
 import hashlib
 import os
-import sys
 from typing import Callable, Iterator, Optional
 
 import numpy as np
@@ -17,6 +16,7 @@ from clrec_tf.errors import write_error
 from clrec_tf.preparation.data_set import Dataset
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.system import atomic
+from clrec_tf.system.watched import watched
 
 CATALOGUE_SHARD_RECORDS = 65_536
 
@@ -147,7 +147,7 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
 def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -> schema_lib.Manifest:
     random, shards = np.random.default_rng(seed), {}
     total = sum(-(-len(part) // shard_records) for part in dataset.sequences.values())
-    with tqdm.tqdm(total=total, desc="writing shards", unit="shard", disable=not sys.stderr.isatty()) as progress:
+    with tqdm.tqdm(total=total, desc="writing shards", unit="shard", disable=not watched()) as progress:
         for split, sequences in dataset.sequences.items():
             # Dealt at random, shards are alike, so that training may read a few at a time.
             order = random.permutation(len(sequences))

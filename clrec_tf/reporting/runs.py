@@ -133,7 +133,7 @@ def _read(name, folder, config) -> Run:
     if not isinstance(metrics.get("split"), str) or number(metrics.get("users")) is None:
         raise DataError(f"{path} is not what evaluate writes, without split or users: run {command} again")
     _check_popularities(metrics, f"{path} is damaged: run {command} again")
-    rows, unread = _read_rows(os.path.join(folder, METRICS_LOG))
+    rows, unread = read_rows(os.path.join(folder, METRICS_LOG))
     metric = _setting(config, "train", "validation_metric")
     rows += [{"step": row["step"], f"valid/{metric}": row.get("value")} for row in evaluations.read(folder, metric)
              if _is_step(row["step"])]
@@ -151,8 +151,8 @@ def _check_popularities(metrics, damaged):
             raise DataError(f"{damaged} ({name[:100]})") from error
 
 
-def _read_rows(path):
-    """Rows with a step, and how many lines are none."""
+def read_rows(path: str) -> tuple[list[dict], int]:
+    """The rows of a metrics.jsonl that have a step, and how many lines have none."""
     if not os.path.exists(path):
         return [], 0
     rows, unread = [], 0

@@ -1,7 +1,6 @@
 """What a person or a program sees of a training: metrics.jsonl, what tracks it, a progress bar or log lines."""
 import json
 import os
-import sys
 import time
 
 from absl import logging
@@ -9,6 +8,7 @@ import tqdm
 
 from clrec_tf.system import atomic
 from clrec_tf.system import json_files
+from clrec_tf.system.watched import watched
 from clrec_tf.training.step import SUMS
 
 METRICS_LOG = "metrics.jsonl"
@@ -30,7 +30,7 @@ class Reporter:
         path = os.path.join(workdir, METRICS_LOG)
         _drop_rows_after(path, first_step)
         self._file = open(path, "a", encoding="utf-8")
-        self._bar = tqdm.tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty(),
+        self._bar = tqdm.tqdm(total=total_steps, initial=first_step, unit="step", disable=not watched(),
                               dynamic_ncols=True)
         self._reset()
 

@@ -1,0 +1,97 @@
+"""`clrec.prepare`: a click log in memory or on disk becomes a data set to train on."""
+import contextlib
+import dataclasses
+import os
+import tempfile
+from typing import Any, Mapping, Optional, Union
+
+from clrec_tf.api import flags as flags_lib
+from clrec_tf.api import tables
+from clrec_tf.api.calls import long_call
+from clrec_tf.config import Config
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.data.schema import Schema
+from clrec_tf.errors import UserError
+from clrec_tf.preparation.prepare_folder import prepare_folder
+from clrec_tf.system.json_files import load_json
+
+_TABLES = ("impressions", "user_features")  # flags that name a file of rows, for which a frame may be given too
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A prepared data set.
+
+    Attributes:
+      folder: its --data_dir; a temporary one goes with this object.
+      schema: what is in it.
+      pandas: whether it was made of a DataFrame of pandas, so that results are such, too.
+    """
+    folder: str
+    schema: Schema
+    pandas: bool = False
+    _temporary: Optional[tempfile.TemporaryDirectory] = dataclasses.field(default=None, repr=False)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """report.json: what prepare has found in the log, left out, and warns of."""
+        path = os.path.join(self.folder, schema_lib.REPORT_FILE)
+        return load_json(path, f"{self.folder} has no {schema_lib.REPORT_FILE}", "prepare the data again")
+
+
+def prepare(clicks: Any, items: Any = None, **flags) -> Data:
+    """Prepares a data set as ``python -m clrec_tf.prepare`` does, and prints its report.
+
+    Args:
+      clicks: the log: a DataFrame of polars or pandas, an Arrow table, or a path as of --input. Its columns are named
+        by `user_column`, `item_column` and `timestamp_column`.
+      items: titles and features by item id, in the same forms (--item_features).
+      **flags: of prepare, such as `feature_columns=["category"]`; `data_dir` is by default a temporary folder.
+        `impressions` and `user_features` may be frames too.
+
+    Returns:
+      The data set.
+
+    Raises:
+      UserError: a flag that does not fit; its subclass DataError: a column that is missing or of mixed types, bad rows.
+    """
+    given = dict(input=clicks, item_features=items) | {name: flags.pop(name) for name in _TABLES if name in flags}
+    settings = flags_lib.settings("prepare", flags)
+    temporary = None if settings.get("data_dir") else tempfile.TemporaryDirectory(prefix="clrec-data-")
+    folder = settings.pop("data_dir", "") or os.path.join(temporary.name, "data")
+    with long_call(), _files({name: table for name, table in given.items() if table is not None}) as files:
+        config = Config.of(data_dir=folder, **settings, **files)
+        schema = prepare_folder(config.paths, config.prepare)
+    return Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
+
+
+def opened(data: Union[Data, str, os.PathLike]) -> Data:
+    """A `Data`, of a folder where one is named; `DataError` where it holds no complete data set."""
+    if isinstance(data, Data):
+        return data
+    if not isinstance(data, (str, os.PathLike)):
+        raise UserError(f"data is of type {type(data).__name__}: give what clrec_tf.prepare returned, or a data folder")
+    return Data(os.fspath(data), schema_lib.load_schema(os.fspath(data)))
+
+
+@contextlib.contextmanager
+def _files(given: Mapping[str, Any]):
+    """Context with a file for each flag: frames are Parquet meanwhile, which messages call by their argument."""
+    called = dict(input="clicks", item_features="items")
+    with tempfile.TemporaryDirectory(prefix="clrec-tables-") as folder:
+        paths, names = {}, {}
+        for flag, table in given.items():
+            if isinstance(table, (str, os.PathLike)):
+                paths[flag] = os.fspath(table)
+                continue
+            name = called.get(flag, flag)
+            paths[flag] = os.path.join(folder, f"{name}.parquet")
+            tables.as_polars(table, name).write_parquet(paths[flag])
+            names |= {f"--{flag}={paths[flag]}": name, paths[flag]: name}
+        try:
+            yield paths
+        except UserError as error:
+            text = str(error)
+            for path, name in names.items():
+                text = text.replace(path, name)
+            raise type(error)(text) from error
