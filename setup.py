@@ -40,5 +40,6 @@ setuptools.setup(
         "matplotlib>=3.8",
         "tqdm>=4.60",
     ],
+    entry_points={"console_scripts": ["clrec=clrec_tf.console:main"]},
     extras_require={"serve": SERVE, "faiss": FAISS, "mlflow": MLFLOW, "io": IO, "test": SERVE + TEST},
 )

@@ -22,16 +22,23 @@ def is_shown(record: std_logging.LogRecord) -> bool:
 @contextlib.contextmanager
 def shown():
     """Context in which what this package logs is shown: by the program's own handlers, or plainly on standard error."""
-    logger, level = logging.get_absl_logger(), logging.get_verbosity()
-    handlers = [] if std_logging.getLogger().handlers else [std_logging.StreamHandler(sys.stderr)]
+    absl, tensorflow, root = logging.get_absl_logger(), std_logging.getLogger("tensorflow"), std_logging.getLogger()
+    level, handlers = logging.get_verbosity(), []
+    if not root.handlers:  # on the root, or absl would set up a handler there for good
+        handlers = [std_logging.StreamHandler(sys.stderr)]
+        handlers[0].addFilter(lambda record: record.name != tensorflow.name)  # which has one of its own
     logging.set_verbosity(logging.INFO)
-    logger.addFilter(is_shown)
-    for handler in handlers:
-        logger.addHandler(handler)
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as stack:
+        stack.callback(logging.set_verbosity, level)
+        for logger, passes in ((absl, is_shown), (tensorflow, _is_no_retracing)):
+            logger.addFilter(passes)
+            stack.callback(logger.removeFilter, passes)
         for handler in handlers:
-            logger.removeHandler(handler)
-        logger.removeFilter(is_shown)
-        logging.set_verbosity(level)
+            root.addHandler(handler)
+            stack.callback(root.removeHandler, handler)
+        yield
+
+
+def _is_no_retracing(record) -> bool:
+    """Each training and export traces functions of its own, which TensorFlow takes for one traced again and again."""
+    return "tf.function retracing" not in record.getMessage()

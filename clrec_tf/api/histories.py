@@ -1,0 +1,90 @@
+"""Users to retrieve for, as a Python program has them: lists, a dict, or a frame of users or of clicks."""
+from typing import Any, Mapping, Optional, Sequence
+
+import numpy as np
+import polars as pl
+
+from clrec_tf.api import tables
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.retrieval.query_values import QueryValues
+from clrec_tf.retrieval.user_requests import parse_request
+from clrec_tf.retrieval.user_requests import UserRequest
+
+_FORMS = ("give a list of histories, a dict {user: history}, or a frame with the columns user_id and history, or "
+          "user_id, item_id and timestamp")
+
+
+def user_requests(histories: Any, id_type: str, query: QueryValues, request_time: Optional[int] = None
+                  ) -> list[UserRequest]:
+    """The users of any form, each with an id and checked.
+
+    Args:
+      histories: lists of item ids, oldest first, of users numbered from 0; a dict of such lists by user; a frame with a
+        row per user: `user_id`, `history` and other entries of `UserRequest`; or a frame with a row per click: `user_id`,
+        `item_id` and, unless rows are in time order, `timestamp`.
+      id_type: "int" or "string", of the bundle's item ids.
+      query: what the model reads beside clicked items and times.
+      request_time: seconds, of all users that have none of their own; None: times of clicks only order them.
+
+    Raises:
+      UserError: another form. DataError: saying which user, what, and what is expected.
+    """
+    requests, seen = [], {}  # of which the keys keep their order
+    for entries in _entries(histories):
+        user = entries["user_id"]
+        if user is None or user in seen:
+            raise DataError(f"histories: user_id {user!r} {'is missing' if user is None else 'stands twice'}: give each "
+                            "user an id of its own")
+        if seen and type(user) is not type(next(iter(seen))):
+            raise DataError(f"histories has the users {next(iter(seen))!r} and {user!r}: give ids that are all integers "
+                            "or all texts")
+        seen[user] = True
+        if request_time is not None:
+            entries = {"request_time": request_time} | entries
+        elif "request_time" not in entries:
+            entries.pop("timestamps", None)
+        requests.append(parse_request(entries, id_type, f"histories, user {user!r}", query))
+    return requests
+
+
+def _entries(histories) -> list[dict]:
+    """One dict for each user, as `parse_request` takes it."""
+    if tables.is_table(histories):
+        frame = tables.as_polars(histories, "histories")
+        if "user_id" not in frame.columns or not {"history", "item_id"} & set(frame.columns):
+            raise DataError(f"histories has the columns {', '.join(frame.columns)}: {_FORMS}")
+        return (frame if "history" in frame.columns else _by_user(frame)).to_dicts()
+    if isinstance(histories, Mapping):
+        users = histories.items()
+    elif isinstance(histories, Sequence) and not isinstance(histories, (str, bytes)):
+        users = enumerate(histories)
+    else:
+        raise UserError(f"histories is of type {type(histories).__name__}: {_FORMS}")
+    return [dict(user_id=_plain(user), history=_items(user, history)) for user, history in users]
+
+
+def _items(user, history) -> list:
+    """A history's item ids as Python has them."""
+    if isinstance(history, (np.ndarray, pl.Series)):
+        return history.tolist() if isinstance(history, np.ndarray) else history.to_list()
+    if not isinstance(history, (list, tuple)):
+        raise DataError(f"histories, user {user!r}: {history!r} is no list of item ids: {_FORMS}")
+    return list(map(_plain, history))
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _by_user(clicks: pl.DataFrame) -> pl.DataFrame:
+    """A row per click -> a row per user, in the order of their first rows; clicks of equal times keep their order."""
+    wanted = [pl.col("item_id").alias("history")]
+    if "timestamp" in clicks.columns:
+        kind = clicks.schema["timestamp"]
+        seconds = pl.col("timestamp").cast(pl.Datetime("us", getattr(kind, "time_zone", None))).dt.epoch("s") if (
+            kind.is_temporal()) else pl.col("timestamp")
+        clicks = clicks.with_columns(seconds.alias("timestamps")).sort("timestamps", maintain_order=True)
+        wanted.append("timestamps")
+    order = clicks.select("user_id").unique(maintain_order=True)
+    return order.join(clicks.group_by("user_id").agg(wanted), on="user_id", how="left", maintain_order="left")
