@@ -93,7 +93,8 @@ def _series(name, title, column) -> pl.Series:
 
 def _check_types(where, values) -> None:
     """`DataError` where values have several types, each shown with an example."""
-    examples = {type(value): value for value in reversed(values) if value is not None}
-    if len(examples) > 1:
-        shown = " and ".join(f"{kind.__name__} ({repr(value)[:_SHOWN]})" for kind, value in list(examples.items())[:3])
-        raise DataError(f"{where} holds {shown}: make its values of one type, such as all text")
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) > 1:
+        examples = [next(value for value in values if type(value) is kind) for kind in kinds]
+        shown = sorted(f"{type(value).__name__} ({repr(value)[:_SHOWN]})" for value in examples)
+        raise DataError(f"{where} holds {' and '.join(shown)}: make its values of one type, such as all text")
