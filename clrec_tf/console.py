@@ -5,30 +5,31 @@ import pathlib
 import re
 import runpy
 import sys
-import textwrap
 
 EXIT_USER_ERROR = 2
 
 
 def commands() -> dict[str, str]:
     """Command -> what it does, from the first line of its own help; nothing of it is imported."""
-    found = {}
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        mark = rf"python -m clrec_tf\.{path.stem}\b[^:\n]*: (.*)"
-        found |= {path.stem: line[1] for line in [next(filter(None, (re.match(mark, text) for text in texts)), None)]
-                  if line}
-    return found
+    found = {path.stem: _summary(path) for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))}
+    return {name: line for name, line in found.items() if line}
+
+
+def _summary(path: pathlib.Path) -> str:
+    """What a module's help says it does; "" where it is no command."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if line := re.match(rf"python -m clrec_tf\.{path.stem}\b[^:\n]*: (.*)", text):
+            return line[1]
+    return ""
 
 
 def usage() -> str:
     """The help of `clrec` alone."""
     known = commands()
     width = max(map(len, known)) + 2
-    lines = [textwrap.shorten(f"{line}", 118 - width, placeholder=" …") for line in known.values()]
     return "\n".join(["clrec COMMAND --flag=value …: trains, evaluates and serves candidate generators.", "",
-                      *(f"  {name:<{width}}{line}" for name, line in zip(known, lines)), "",
+                      *(f"  {name:<{width}}{line}" for name, line in known.items()), "",
                       "clrec COMMAND --help lists the command's flags."])
 
 
