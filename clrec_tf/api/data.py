@@ -4,6 +4,7 @@ import dataclasses
 import os
 import tempfile
 from typing import Any, Mapping, Optional, Union
+import warnings
 
 from clrec_tf.api import flags as flags_lib
 from clrec_tf.api import tables
@@ -28,7 +29,7 @@ class Data:
       pandas: whether it was made of a DataFrame of pandas, so that results are such, too.
     """
     folder: str
-    schema: Schema
+    schema: Schema = dataclasses.field(repr=False)
     pandas: bool = False
     _temporary: Optional[tempfile.TemporaryDirectory] = dataclasses.field(default=None, repr=False)
 
@@ -40,7 +41,7 @@ class Data:
 
 
 def prepare(clicks: Any, items: Any = None, **flags) -> Data:
-    """Prepares a data set as ``python -m clrec_tf.prepare`` does, and prints its report.
+    """Prepares a data set as ``python -m clrec_tf.prepare`` does; what its report warns of comes as Python warnings.
 
     Args:
       clicks: the log: a DataFrame of polars or pandas, an Arrow table, or a path as of --input. Its columns are named
@@ -61,8 +62,11 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
     folder = settings.pop("data_dir", "") or os.path.join(temporary.name, "data")
     with long_call(), _files({name: table for name, table in given.items() if table is not None}) as files:
         config = Config.of(data_dir=folder, **settings, **files)
-        schema = prepare_folder(config.paths, config.prepare)
-    return Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
+        schema = prepare_folder(config.paths, config.prepare, tell=lambda report: None)
+    data = Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
+    for text in data.report["warnings"]:
+        warnings.warn(text, stacklevel=2)
+    return data
 
 
 def opened(data: Union[Data, str, os.PathLike]) -> Data:

@@ -35,7 +35,7 @@ class Run:
     """
     workdir: str
     data: Data
-    config: Config
+    config: Config = dataclasses.field(repr=False)
     _temporary: Optional[tempfile.TemporaryDirectory] = dataclasses.field(default=None, repr=False)
 
     @property

@@ -1,4 +1,6 @@
 """A click log becomes a data folder of TFRecords, or a report of what would be written."""
+from typing import Callable
+
 from absl import logging
 
 from clrec_tf.data import schema as schema_lib
@@ -15,7 +17,7 @@ from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 
 
-def prepare_folder(paths: Paths, settings: PrepareConfig) -> Schema:
+def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], None] = print) -> Schema:
     """Prepares --data_dir from --input and prints the report.
 
     A complete data folder that was made with the same settings from the same files is left alone.
@@ -23,6 +25,7 @@ def prepare_folder(paths: Paths, settings: PrepareConfig) -> Schema:
     Args:
       paths: `data_dir` is written, `seed` deals users to shards and parts.
       settings: of prepare.
+      tell: takes the report as text instead.
 
     Returns:
       The schema of the data folder (with --dry_run, of the one that would be written).
@@ -47,10 +50,10 @@ def prepare_folder(paths: Paths, settings: PrepareConfig) -> Schema:
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, content)
     _add_plausibility(dataset, log_source, settings)
     if settings.dry_run:
-        print(f"dry run: nothing is written\n{report_text(dataset.report)}")
+        tell(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
     data_folder.write_dataset(data_dir, dataset, settings.shard_records, paths.seed)
-    print(report_text(dataset.report))
+    tell(report_text(dataset.report))
     logging.info("wrote --data_dir=%s", data_dir)
     return dataset.schema
 

@@ -30,7 +30,7 @@ def shown():
     logging.set_verbosity(logging.INFO)
     with contextlib.ExitStack() as stack:
         stack.callback(logging.set_verbosity, level)
-        for logger, passes in ((absl, is_shown), (tensorflow, _is_no_retracing)):
+        for logger, passes in ((absl, is_shown), (tensorflow, _is_telling)):
             logger.addFilter(passes)
             stack.callback(logger.removeFilter, passes)
         for handler in handlers:
@@ -39,6 +39,9 @@ def shown():
         yield
 
 
-def _is_no_retracing(record) -> bool:
-    """Each training and export traces functions of its own, which TensorFlow takes for one traced again and again."""
-    return "tf.function retracing" not in record.getMessage()
+def _is_telling(record) -> bool:
+    """Of what TensorFlow logs, warnings and errors; in notebooks it would show the files that it writes too.
+
+    But not that functions are traced again and again: each training and export has functions of its own.
+    """
+    return record.levelno > std_logging.INFO and "tf.function retracing" not in record.getMessage()
