@@ -12,8 +12,9 @@ MLFLOW = ["mlflow-skinny>=3"]
 FAISS = ["faiss-cpu>=1.8"]
 # Its operations are built for one TensorFlow, and load with no later one.
 IO = ["tensorflow-io==0.37.1"]
+# trec_eval's metrics stand beside ours; pandas and Optuna beside the library, as docs/python.md uses them.
 TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",
-        *FAISS, *MLFLOW]
+        "optuna>=5", "pandas>=3", "pytrec-eval-terrier>=0.5.11", *FAISS, *MLFLOW]
 
 setuptools.setup(
     name="clrec_tf",

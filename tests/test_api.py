@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import clrec_tf as clrec
+from clrec_tf.api import tables
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.schema import load_manifest
 from clrec_tf.errors import DataError
@@ -124,6 +125,7 @@ def test_temporary_folders_go_with_their_objects():
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_a_checkpoint_from_which_the_same_call_goes_on(data, tmp_path):
     def interrupt():
         while not (tmp_path / "metrics.jsonl").exists() or not (tmp_path / "metrics.jsonl").stat().st_size:
@@ -139,6 +141,16 @@ def test_ctrl_c_saves_a_checkpoint_from_which_the_same_call_goes_on(data, tmp_pa
     step = clrec.train(data, **settings).history["step"]
     assert step.n_unique() == len(step) and step[-1] >= json.loads(
         (tmp_path / "metrics.jsonl").read_text().splitlines()[0])["step"]
+
+
+def test_results_are_of_pandas_where_clicks_were(run):
+    history, expected = dataclasses.replace(run, data=dataclasses.replace(run.data, pandas=True)).history, run.history
+    assert isinstance(history, pd.DataFrame) and list(history.columns) == expected.columns
+    assert history["loss"].tolist() == expected["loss"].to_list()
+    given = pl.DataFrame(dict(user=["a", "b"], intent=pl.Series([None, 2], dtype=pl.Int64), score=[0.5, None]))
+    frame = tables.of_kind(given, pandas=True)
+    assert frame["intent"].dtype == "Int64" and frame["intent"].isna().tolist() == [True, False]
+    assert frame["user"].tolist() == ["a", "b"] and frame["score"].isna().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("clicks, flags, error, message", [
