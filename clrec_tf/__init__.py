@@ -10,8 +10,14 @@ from), ``models/clrec.py`` (encode -> enqueue -> loss), ``training/loop.py`` (on
 import importlib
 import os
 import sys
+import typing
 
 from clrec_tf.errors import KerasError
+
+if typing.TYPE_CHECKING:
+    from clrec_tf.api.data import prepare
+    from clrec_tf.api.model import load
+    from clrec_tf.api.run import train
 
 __version__ = "0.1.0"
 

@@ -37,6 +37,7 @@ def test_recommendations_are_what_the_retriever_finds(model):
     lambda: pl.DataFrame(dict(user_id=list(HISTORIES), history=list(HISTORIES.values()))),
     lambda: CLICKS, lambda: CLICKS.reverse().sort("user_id", descending=True, maintain_order=True),
     lambda: CLICKS.with_columns(pl.from_epoch("timestamp")), lambda: CLICKS.drop("timestamp").lazy(),
+    lambda: CLICKS.reverse().with_columns(pl.col("timestamp") + 0.5),
     lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)),
     lambda: {np.int64(user): tuple(items) for user, items in HISTORIES.items()}])
 def test_every_form_of_histories_is_read_alike(model, form):
@@ -99,6 +100,7 @@ def test_who_is_unknown_is_given_the_popular_items_and_a_warning(model):
     (pl.DataFrame(dict(user_id=[1, 1], history=[["ä 8"], ["ä 9"]])), {}, DataError, "user_id 1 stands twice"),
     (pl.DataFrame(dict(user_id=[None], history=[["ä 8"]])), {}, DataError, "user_id None is missing"),
     (CLICKS.rename(dict(item_id="item")), {}, DataError, "histories has the columns user_id, item, timestamp: give"),
+    (CLICKS.with_columns(pl.col("timestamp").cast(str)), {}, DataError, "column 'timestamp' holds String: give seconds"),
     ([["ä 8"]], dict(k=0), UserError, "--k=0: must be ≥ 1"),
     ([["ä 8"]], dict(merge="least"), UserError, "--merge=least: must be one of maximum, quota"),
     ([["ä 8"]], dict(popularity=9), DataError, "popularity is 9, this bundle offers"),

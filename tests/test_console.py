@@ -45,5 +45,8 @@ def test_nothing_heavy_is_imported_to_list_the_commands():
                           check=True).stdout == "set()\n"
 
 
-def test_setup_installs_it():
-    assert 'entry_points={"console_scripts": ["clrec=clrec_tf.console:main"]}' in (ROOT / "setup.py").read_text()
+def test_setup_installs_it(tmp_path):
+    subprocess.run([sys.executable, "setup.py", "-q", "egg_info", f"--egg-base={tmp_path}"], cwd=ROOT, check=True,
+                   capture_output=True)
+    points = (tmp_path / "clrec_tf.egg-info" / "entry_points.txt").read_text()
+    assert points.split() == ["[console_scripts]", "clrec", "=", "clrec_tf.console:main"] and callable(console.main)

@@ -15,6 +15,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.system.json_files import load_json
+from clrec_tf.system.local_path import local_path
 
 _TABLES = ("impressions", "user_features")  # flags that name a file of rows, for which a frame may be given too
 
@@ -75,7 +76,8 @@ def opened(data: Union[Data, str, os.PathLike]) -> Data:
         return data
     if not isinstance(data, (str, os.PathLike)):
         raise UserError(f"data is of type {type(data).__name__}: give what clrec_tf.prepare returned, or a data folder")
-    return Data(os.fspath(data), schema_lib.load_schema(os.fspath(data)))
+    folder = local_path(os.fspath(data), "data_dir")
+    return Data(folder, schema_lib.load_schema(folder))
 
 
 @contextlib.contextmanager

@@ -77,6 +77,6 @@ def _value(name, value, hint):
         values = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
         if all(isinstance(one, (str, numbers.Real)) and not isinstance(one, bool) for one in values):
             return tuple(map(str, values))
-    wanted = {bool: "True or False", int: "an integer", float: "a number", str: "a text"}.get(hint, "a list of texts")
+    wanted = {bool: "True or False", int: "an integer", float: "a number", str: "a text"}.get(hint, "a list of texts or numbers")
     raise UserError(f"{name}={repr(value)[:_SHOWN]} is of type {type(value).__name__}: give {wanted}")
 

@@ -81,10 +81,18 @@ def _by_user(clicks: pl.DataFrame) -> pl.DataFrame:
     """A row per click -> a row per user, in the order of their first rows; clicks of equal times keep their order."""
     wanted = [pl.col("item_id").alias("history")]
     if "timestamp" in clicks.columns:
-        kind = clicks.schema["timestamp"]
-        seconds = pl.col("timestamp").cast(pl.Datetime("us", getattr(kind, "time_zone", None))).dt.epoch("s") if (
-            kind.is_temporal()) else pl.col("timestamp")
-        clicks = clicks.with_columns(seconds.alias("timestamps")).sort("timestamps", maintain_order=True)
+        clicks = clicks.with_columns(_seconds(clicks.schema["timestamp"]).alias("timestamps"))
+        clicks = clicks.sort("timestamps", maintain_order=True)
         wanted.append("timestamps")
     order = clicks.select("user_id").unique(maintain_order=True)
     return order.join(clicks.group_by("user_id").agg(wanted), on="user_id", how="left", maintain_order="left")
+
+
+def _seconds(kind: pl.DataType) -> pl.Expr:
+    """Column `timestamp` of this type as whole seconds."""
+    column = pl.col("timestamp")
+    if isinstance(kind, (pl.Date, pl.Datetime)):
+        return column.cast(pl.Datetime("us", getattr(kind, "time_zone", None))).dt.epoch("s")
+    if not kind.is_numeric():
+        raise DataError(f"histories: column 'timestamp' holds {kind}: give seconds or date-times")
+    return column.floor().cast(pl.Int64) if kind.is_float() else column

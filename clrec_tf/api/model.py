@@ -21,6 +21,7 @@ from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
 from clrec_tf.retrieval.user_requests import checked_item
 from clrec_tf.settings.serving import RetrieveConfig
+from clrec_tf.system.local_path import local_path
 
 
 class Model:
@@ -160,4 +161,5 @@ def load(export_dir: Union[str, os.PathLike]) -> Model:
     Raises:
       DataError: no bundle there, or a damaged one.
     """
-    return Model(load_bundle(checked_export_dir(os.fspath(export_dir), may_be_version=True)))
+    folder = local_path(os.fspath(export_dir), "export_dir")
+    return Model(load_bundle(checked_export_dir(folder, may_be_version=True)))
