@@ -30,8 +30,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow chooses its Keras at the first use of tf.keras, and keeps it.
 if "tensorflow" in sys.modules and "tf_keras" not in sys.modules["tensorflow"].keras.layers.Layer.__module__:
     raise KerasError("clrec_tf needs Keras 2 (tf-keras), because Keras 3 does not support ParameterServerStrategy, and "
-                     "tf.keras is Keras 3 in this process already. Import clrec_tf before the first use of tf.keras, or "
-                     "set TF_USE_LEGACY_KERAS=1 in the environment")
+                     "tf.keras is Keras 3 in this process already. Import clrec_tf before the first use of tf.keras, "
+                     "or set TF_USE_LEGACY_KERAS=1 in the environment")
 
 
 def __getattr__(name):

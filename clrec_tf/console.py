@@ -1,4 +1,4 @@
-"""The console command `clrec`, whose subcommands are the package's commands: `clrec train` is python -m clrec_tf.train."""
+"""The console command `clrec`, with the package's commands as its own: `clrec train` is python -m clrec_tf.train."""
 import ast
 import difflib
 import pathlib

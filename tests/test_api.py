@@ -161,7 +161,7 @@ def test_results_are_of_pandas_where_clicks_were(run):
     (as_pandas(CLICKS).assign(item_id=["x", *CLICKS["item_id"][1:]]), {}, DataError,
      r"clicks: column 'item_id' holds int \(27\) and str \('x'\): make its values of one type"),
     (pd.concat([as_pandas(CLICKS)] * 2, axis=1), {}, DataError, "clicks has the column 'user_id' twice: rename one"),
-    (as_pandas(CLICKS).rename(columns=dict(category=7)), {}, DataError, "clicks has a column called 7, which is no text"),
+    (as_pandas(CLICKS).rename(columns=dict(category=7)), {}, DataError, "clicks has a column called 7, which is no"),
     (CLICKS.with_columns(item_id=pl.Series([object()] * len(CLICKS))), {}, DataError,
      "clicks: column 'item_id' holds objects of type object: give numbers, texts"),
     (CLICKS.with_columns(timestamp=pl.lit(None, pl.Int64)), {}, DataError,

@@ -100,7 +100,7 @@ def test_who_is_unknown_is_given_the_popular_items_and_a_warning(model):
     (pl.DataFrame(dict(user_id=[1, 1], history=[["ä 8"], ["ä 9"]])), {}, DataError, "user_id 1 stands twice"),
     (pl.DataFrame(dict(user_id=[None], history=[["ä 8"]])), {}, DataError, "user_id None is missing"),
     (CLICKS.rename(dict(item_id="item")), {}, DataError, "histories has the columns user_id, item, timestamp: give"),
-    (CLICKS.with_columns(pl.col("timestamp").cast(str)), {}, DataError, "column 'timestamp' holds String: give seconds"),
+    (CLICKS.with_columns(pl.col("timestamp").cast(str)), {}, DataError, "'timestamp' holds String: give seconds"),
     ([["ä 8"]], dict(k=0), UserError, "--k=0: must be ≥ 1"),
     ([["ä 8"]], dict(merge="least"), UserError, "--merge=least: must be one of maximum, quota"),
     ([["ä 8"]], dict(popularity=9), DataError, "popularity is 9, this bundle offers"),

@@ -1,4 +1,4 @@
-"""Ranking metrics against NIST's trec_eval, by the whole protocol: histories filtered, several targets, every cut-off."""
+"""Ranking metrics against NIST's trec_eval, by the whole protocol: filtered histories, several targets, cut-offs."""
 import numpy as np
 import pytest
 import pytrec_eval
@@ -28,7 +28,8 @@ def both():
     wanted = {"recip_rank", *(f"{name}.{','.join(map(str, CUTOFFS))}" for name in MEASURES.values())}
 
     def means(relevant):
-        judged = {str(user): {str(item): 1 for item in drawn[user, SEEN:SEEN + relevant[user]]} for user in range(USERS)}
+        judged = {str(user): {str(item): 1 for item in drawn[user, SEEN:SEEN + relevant[user]]}
+                  for user in range(USERS)}
         results = pytrec_eval.RelevanceEvaluator(judged, wanted).evaluate(run).values()
         return {name: np.mean([result[name] for result in results]) for name in next(iter(results))}
 

@@ -21,6 +21,7 @@ READS = {
                    "evaluate.list_length"),
 }
 _FOR_COMMANDS = ("input", "item_features", "dry_run", "stages")  # what the functions have arguments for, or do not do
+_WANTED = {bool: "True or False", int: "an integer", float: "a number", str: "a text"}
 _SHOWN = 40  # characters of a value in a message
 
 
@@ -77,6 +78,6 @@ def _value(name, value, hint):
         values = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
         if all(isinstance(one, (str, numbers.Real)) and not isinstance(one, bool) for one in values):
             return tuple(map(str, values))
-    wanted = {bool: "True or False", int: "an integer", float: "a number", str: "a text"}.get(hint, "a list of texts or numbers")
-    raise UserError(f"{name}={repr(value)[:_SHOWN]} is of type {type(value).__name__}: give {wanted}")
+    raise UserError(f"{name}={repr(value)[:_SHOWN]} is of type {type(value).__name__}: give "
+                    f"{_WANTED.get(hint, 'a list of texts or numbers')}")
 

@@ -20,9 +20,9 @@ def user_requests(histories: Any, id_type: str, query: QueryValues, request_time
     """The users of any form, each with an id and checked.
 
     Args:
-      histories: lists of item ids, oldest first, of users numbered from 0; a dict of such lists by user; a frame with a
-        row per user: `user_id`, `history` and other entries of `UserRequest`; or a frame with a row per click: `user_id`,
-        `item_id` and, unless rows are in time order, `timestamp`.
+      histories: lists of item ids, oldest first, of users numbered from 0; a dict of such lists by user; a frame with
+        a row per user: `user_id`, `history` and other entries of `UserRequest`; or a frame with a row per click:
+        `user_id`, `item_id` and, unless rows are in time order, `timestamp`.
       id_type: "int" or "string", of the bundle's item ids.
       query: what the model reads beside clicked items and times.
       request_time: seconds, of all users that have none of their own; None: times of clicks only order them.
@@ -31,30 +31,28 @@ def user_requests(histories: Any, id_type: str, query: QueryValues, request_time
       UserError: another form. DataError: saying which user, what, and what is expected.
     """
     requests, seen = [], {}  # of which the keys keep their order
-    for entries in _entries(histories):
+    for entries in _entries(histories, request_time is not None):
         user = entries["user_id"]
         if user is None or user in seen:
-            raise DataError(f"histories: user_id {user!r} {'is missing' if user is None else 'stands twice'}: give each "
-                            "user an id of its own")
+            raise DataError(f"histories: user_id {user!r} {'is missing' if user is None else 'stands twice'}: give "
+                            "each user an id of its own")
         if seen and type(user) is not type(next(iter(seen))):
-            raise DataError(f"histories has the users {next(iter(seen))!r} and {user!r}: give ids that are all integers "
-                            "or all texts")
+            raise DataError(f"histories has the users {next(iter(seen))!r} and {user!r}: give ids that are all "
+                            "integers or all texts")
         seen[user] = True
-        if request_time is not None:
-            entries = {"request_time": request_time} | entries
-        elif "request_time" not in entries:
-            entries.pop("timestamps", None)
+        if request_time is not None and entries.get("request_time") is None:
+            entries["request_time"] = request_time
         requests.append(parse_request(entries, id_type, f"histories, user {user!r}", query))
     return requests
 
 
-def _entries(histories) -> list[dict]:
-    """One dict for each user, as `parse_request` takes it."""
+def _entries(histories, timed: bool) -> list[dict]:
+    """One dict for each user, as `parse_request` takes it; with times of clicks if they are to be `timed`."""
     if tables.is_table(histories):
         frame = tables.as_polars(histories, "histories")
         if "user_id" not in frame.columns or not {"history", "item_id"} & set(frame.columns):
             raise DataError(f"histories has the columns {', '.join(frame.columns)}: {_FORMS}")
-        return (frame if "history" in frame.columns else _by_user(frame)).to_dicts()
+        return (frame if "history" in frame.columns else _by_user(frame, timed)).to_dicts()
     if isinstance(histories, Mapping):
         users = histories.items()
     elif isinstance(histories, Sequence) and not isinstance(histories, (str, bytes)):
@@ -77,13 +75,13 @@ def _plain(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _by_user(clicks: pl.DataFrame) -> pl.DataFrame:
+def _by_user(clicks: pl.DataFrame, timed: bool) -> pl.DataFrame:
     """A row per click -> a row per user, in the order of their first rows; clicks of equal times keep their order."""
     wanted = [pl.col("item_id").alias("history")]
     if "timestamp" in clicks.columns:
         clicks = clicks.with_columns(_seconds(clicks.schema["timestamp"]).alias("timestamps"))
         clicks = clicks.sort("timestamps", maintain_order=True)
-        wanted.append("timestamps")
+        wanted += ["timestamps"] if timed else []
     order = clicks.select("user_id").unique(maintain_order=True)
     return order.join(clicks.group_by("user_id").agg(wanted), on="user_id", how="left", maintain_order="left")
 

@@ -87,8 +87,8 @@ class Model:
         results = [result for batch in self._batches(histories, request_time) for result in retriever(batch)[0]]
         unknown = [result.user_id for result in results if result.fallback]
         if unknown:
-            warnings.warn(f"of {len(unknown)} of {len(results)} users, such as {unknown[0]!r}, no item of the history is "
-                          "known: they are given the most popular items", stacklevel=2)
+            warnings.warn(f"of {len(unknown)} of {len(results)} users, such as {unknown[0]!r}, no item of the history "
+                          "is known: they are given the most popular items", stacklevel=2)
         return tables.of_kind(self._frame(results), tables.is_pandas(histories))
 
     def similar_items(self, item: Union[int, str], k: int = RetrieveConfig.k) -> pl.DataFrame:
@@ -107,7 +107,8 @@ class Model:
         if position < 0:
             raise DataError(f"similar_items: the bundle has no item {item!r}: give one of `item_ids`")
         width = bundle.manifest["dimension"]
-        cosines = self.item_vectors[:, :width] @ self.item_vectors[position, :width] / self._norms / self._norms[position]
+        products = self.item_vectors[:, :width] @ self.item_vectors[position, :width]
+        cosines = products / self._norms / self._norms[position]
         cosines[~bundle.live] = -np.inf
         cosines[position] = -np.inf
         places, scores = top_k(cosines, k)

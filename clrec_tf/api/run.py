@@ -47,7 +47,7 @@ class Run:
         return tables.of_kind(by_step, self.data.pandas)
 
     def evaluate(self, **flags) -> dict[str, Any]:
-        """Evaluates as ``python -m clrec_tf.evaluate`` does: metrics by name, such as "hr@10/full", and a printed table.
+        """Evaluates as ``python -m clrec_tf.evaluate`` does, and prints the table; metrics by name, as "hr@10/full".
 
         Args:
           **flags: of evaluate, such as `ks=[10, 50]` or `popularity=[0, 0.5, 1]`, the points of the dial's curve.
