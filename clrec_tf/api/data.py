@@ -65,7 +65,7 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
         config = Config.of(data_dir=folder, **settings, **files)
         schema = prepare_folder(config.paths, config.prepare, tell=lambda report: None)
     data = Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
-    for text in data.report["warnings"]:
+    for text in data.report.get("warnings", ()):  # which older data folders lack
         warnings.warn(text, stacklevel=2)
     return data
 
