@@ -47,17 +47,19 @@ def check_settings(config: Config) -> None:
     stages, paths = config.train.stages, config.paths
     if "train" in stages and paths.data_dir:
         from clrec_tf.training.setup import check_paths
-        from clrec_tf.training.validation import metric_parts
+        from clrec_tf.training.validation import metric_of
         check_paths(paths)
         if config.train.validate_every:
-            metric_parts(config.train.validation_metric)
+            metric_of(config)
     if {"evaluate", "export"} & set(stages):
         _check_dial(config)
+    if "export" in stages and "train" in stages:
+        config.encoder_class.refuse_search("--stages=export")
     if "evaluate" in stages:
         from clrec_tf.evaluation import report
         report.check_settings(config.evaluate.ks, config.evaluate.candidate_sets)
         if "train" in stages:
-            report.check_intents(config.evaluate, config.encoder_class.vectors_of(config.encoder))
+            report.check_model(config.evaluate, config.encoder_class, config.encoder_class.vectors_of(config.encoder))
 
 
 def _check_dial(config):

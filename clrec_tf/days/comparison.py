@@ -91,7 +91,8 @@ def _values(trained: Trained, config: Config, catalogue: Catalogue, users: Evalu
     items = dial.with_coordinate(encoder.compared_items(catalogue.item_rows), coordinate)
     values, length = {}, max([demand.k for demand in demands if demand.kind == "aggregate_diversity"], default=0)
     for popularity in sorted({demand.popularity for demand in demands}):
-        scorer = protocols.vector_scorer(dial.at_popularity(vectors, popularity), items, trained.model.temperature)
+        scorer = protocols.vector_scorer(dial.at_popularity(vectors, popularity), items,
+                                         trained.model.score_temperature)
         ranked = protocols.rank_targets(scorer, users, len(catalogue.counts), list_length=length,
                                         filter_seen=settings.filter_seen)
         better, tied = (part[users.target_splits[:-1]] for part in (ranked.counts["full"].better,

@@ -74,6 +74,7 @@ def run_day(config: Config) -> int:
 
 def _check_settings(config: Config, day: str) -> None:
     """`UserError` where a flag is none that daily can follow."""
+    config.encoder_class.refuse_search("daily publishes what it trains")
     if not _NAME.fullmatch(day) or day in _OTHERS:
         raise UserError(f"--day={day} must be a name of letters, digits, dots and hyphens, such as 2026-11-29, and "
                         f"none of {', '.join(_OTHERS)}")
@@ -98,8 +99,7 @@ def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.D
         logging.info("day %s is published already", day)
         _show(days_dir)
         return 0
-    later = history.published_after(days, day)
-    if later:
+    if later := history.published_after(days, day):
         raise UserError(f"--day={day}: day {later} came after it and is published, so this one's older model would "
                         f"take its place in {config.paths.export_dir}: run the next day, whose log holds this one's "
                         "clicks")

@@ -9,4 +9,7 @@ from clrec_tf.encoders import dnn  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import caser  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import shan  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import svdpp  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import mind  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import rum  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.encoders import hpmn  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.encoders import intents  # noqa: F401  pylint: disable=unused-import

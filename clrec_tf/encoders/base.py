@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import UserError
+from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.settings.setting import Section
 
 
@@ -72,11 +74,28 @@ class UserVectors:
     """What an encoder of several vectors gives.
 
     Attributes:
-      vectors: [B,K,D], normalized.
-      logits: [B,K], whose softmax is the vectors' weights.
+      vectors: [B,K,D]; normalized where the tower leaves that to the encoder.
+      logits: [B,K], whose softmax is the vectors' weights; `MASKED` of those that a user does not have.
     """
     vectors: tf.Tensor
     logits: tf.Tensor
+
+    @property
+    def in_use(self) -> tf.Tensor:
+        """Which vectors users have, [B,K] bool."""
+        return self.logits > MASKED / 2
+
+    def heaviest_first(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """(vectors [B,K,D], weights [B,K] of sum 1, int32 numbers [B,K]), by falling weight.
+
+        In place of vectors that a user does not have stands the heaviest again, of weight 0: it finds nothing more, where
+        zeros would be nearer to an item than a vector that points away from it.
+        """
+        # By logits, since small weights may round to the same number.
+        logits, numbers = tf.math.top_k(self.logits, self.logits.shape[1])
+        vectors = tf.gather(self.vectors, numbers, batch_dims=1)
+        used = UserVectors(vectors, logits).in_use[:, :, None]
+        return tf.where(used, vectors, vectors[:, :1]), tf.nn.softmax(logits), numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +119,7 @@ class UserEncoder(tf.keras.layers.Layer):
     adds_clicks = False  # whether the users are a function of Σ_t X_t and the mask alone, given by `of_sums`
     every_position = False  # whether there is `positions`, which --target_mode=all needs
     own_factors = False  # whether its clicks are of `FactorItemEncoder`'s second vectors in place of g
+    target_aware = False  # whether each candidate reads a user's slots by itself, see `losses.contrastive`
     gaps_to_next = False  # whether a click's time is that to the click after it; else to the request, for all clicks
 
     def __init__(self, settings, sizes: Sizes):
@@ -123,7 +143,7 @@ class UserEncoder(tf.keras.layers.Layer):
         return self.vectors_of(self.settings)
 
     def call(self, clicks: Clicks, training: bool = False):
-        """-> [B,D], not normalized; `UserVectors` where `num_vectors` is above 1.
+        """-> [B,D], not normalized; `UserVectors` where `num_vectors` is above 1; slots [B,K,D] where `target_aware`.
 
         Args:
           clicks: of B users; a user without clicks has a mask of False.
@@ -137,3 +157,27 @@ class UserEncoder(tf.keras.layers.Layer):
         At t it is what `call` gives for the first t+1 clicks alone. Where `every_position`.
         """
         raise NotImplementedError
+
+    def for_targets(self, users: UserVectors, targets: tf.Tensor):
+        """One vector of each user, to be trained with its target: targets g(y) [B,D] -> [B,D].
+
+        Where `num_vectors` is above 1; both ready to be compared.
+        """
+        raise NotImplementedError
+
+    def auxiliary_losses(self, users: tf.Tensor):
+        """What the encoder adds to the loss of each row, given users ready to be compared: [B], or a scalar for all."""
+        del users
+        return 0.0
+
+    @classmethod
+    def refuse_search(cls, asked: str, remedy: str = "it can be trained, and evaluated by evaluate --auc") -> None:
+        """`UserError` where users have no vector to search a catalogue by: `target_aware`.
+
+        Args:
+          asked: what needs one, such as a flag with its value.
+          remedy: what to do instead.
+        """
+        if cls.target_aware:
+            raise UserError(f"{asked}: with --user_encoder={cls.registered_name} each candidate reads a user's memory by "
+                            f"itself, so users have no vector that a catalogue could be searched by: {remedy}")

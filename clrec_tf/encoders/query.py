@@ -35,10 +35,12 @@ class QueryEncoder(tf.keras.layers.Layer):
         self.mlp = JoinedMlp([dim, dim], 2 * dim, dim, "mlp_query", product_dtype)
 
     def call(self, users, query=None):
-        """Users [B,d] of their clicks, query rows [B,W] int64 (None: nothing is known) -> [B,d], not normalized."""
+        """What clicks tell of users [B,d], or several vectors of each [B,K,d], and query rows [B,W] int64 (None: nothing is
+        known) -> the same shape, not normalized."""
         query = tf.zeros([tf.shape(users)[0], self.width], tf.int64) if query is None else query
         columns = query_columns(self.features).values()
         told = tf.add_n([feature_vectors(table, query[:, part]) for table, part in zip(self.tables, columns)])
+        told = told if users.shape.rank == 2 else told[:, None]  # of all K
         mixed = self.mlp.finish(self.mlp.part(0, users) + self.mlp.part(1, told))
         return users + told + mixed
 

@@ -13,7 +13,10 @@ and what not. `auc/unknown_positives` and `auc/unknown_negatives` are their shar
 1 − u⁺u⁻/2 is what the paired AUC can reach, since two unknown items tie. Where there are such items, `…/known` is the
 metric among the users of whom both items are known, by which a model can be judged if these are enough.
 """
+from typing import Callable
+
 import numpy as np
+import tensorflow as tf
 
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.user_draws import labels
@@ -23,16 +26,43 @@ from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc import auc
 from clrec_tf.evaluation.auc import bootstrap_auc
 from clrec_tf.evaluation.report import MOST_POPULAR
+from clrec_tf.losses.contrastive import attended_logits
 
 METRICS = ("auc/coin_flip", "auc/paired", "auc/coin_flip_rebiased", "auc/paired_rebiased")
 
 
+Join = Callable[[np.ndarray], np.ndarray]  # logits of a user's vectors [K,U] -> [U]
+
+
+def summed(logits: np.ndarray) -> np.ndarray:
+    """log Σ_k e^{φ_k}: [K,U] -> [U]."""
+    return np.logaddexp.reduce(logits)
+
+
+def largest(logits: np.ndarray) -> np.ndarray:
+    """max_k φ_k: [K,U] -> [U]."""
+    return logits.max(axis=0)
+
+
+def read_by_candidate(logits: np.ndarray) -> np.ndarray:
+    """`losses.contrastive.attended_logits` over the slots: [K,U] -> [U]."""
+    return attended_logits(tf.constant(logits), axis=0).numpy()
+
+
+def join_of(model) -> Join:
+    """How a `TwoTower` makes one logit of those of a user's several vectors or slots, the same as in its rankings and its
+    loss."""
+    if model.target_aware:
+        return read_by_candidate
+    return largest if model.score_temperature is None else summed
+
+
 def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature: float, users: EvaluationSet,
-                counts: np.ndarray, log_items: int, seed: int, detailed: bool = True) -> dict:
+                counts: np.ndarray, log_items: int, seed: int, detailed: bool = True, join: Join = summed) -> dict:
     """The AUCs of one model, and with `detailed` their 95 % intervals and most-popular beside them.
 
     Args:
-      user_vectors: [U,d] or [U,H,d], ready to be compared, in the order of `users`.
+      user_vectors: [U,d] or [U,K,d], ready to be compared, in the order of `users`.
       item_vectors: [V,d], row i = item i + 1, ready to be compared.
       temperature: ρ.
       users: U users.
@@ -40,6 +70,7 @@ def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature:
       log_items: items of the whole log, of which V are in the vocabulary.
       seed: of coins, negatives and bootstrap.
       detailed: see above; validation passes False.
+      join: see `pair_scores`.
 
     Returns:
       {name: float or int}, names see the module. Where the rows are all of one kind the metric is missing.
@@ -50,7 +81,7 @@ def auc_metrics(user_vectors: np.ndarray, item_vectors: np.ndarray, temperature:
     targets = users.next_clicks
     known = (targets >= 1) & (targets <= len(counts))
     items = np.stack([np.where(known, targets, 0), draw_negatives(users, len(counts), log_items, seed)])  # [2,U]
-    scores = pair_scores(user_vectors, item_vectors, items, temperature)
+    scores = pair_scores(user_vectors, item_vectors, items, temperature, join)
     if not np.isfinite(scores).all():
         raise UserError("a score is NaN or infinite: the model has diverged; evaluate an earlier checkpoint or train "
                         "with a lower --learning_rate")
@@ -92,17 +123,19 @@ def draw_negatives(users: EvaluationSet, num_items: int, log_items: int, seed: i
     return np.where(drawn <= num_items, drawn, 0)
 
 
-def pair_scores(user_vectors: np.ndarray, item_vectors: np.ndarray, items: np.ndarray, temperature: float
-                ) -> np.ndarray:
-    """Scores of users with their own items: [U,d], [V,d], ids int [K,U] -> float64 [K,U]; 0 for id 0.
+def pair_scores(user_vectors: np.ndarray, item_vectors: np.ndarray, items: np.ndarray, temperature: float,
+                join: Join = summed) -> np.ndarray:
+    """Scores of users with their own items: [U,d], [V,d], ids int [N,U] -> float64 [N,U]; 0 for id 0.
 
-    Of several vectors [U,H,d] all together, at the temperature ρ: ρ·log Σ_h e^{⟨u_h, y⟩/ρ}.
+    Args:
+      user_vectors, item_vectors, items: see above; of several vectors [U,K,d].
+      temperature: ρ.
+      join: makes one logit of those of several vectors, see `join_of`.
     """
     vectors = user_vectors if user_vectors.ndim == 3 else user_vectors[:, None]
-    of_vectors = [np.einsum("uhd,ud->hu", vectors, item_vectors[np.maximum(ids, 1) - 1], dtype=np.float64)
+    of_vectors = [np.einsum("ukd,ud->ku", vectors, item_vectors[np.maximum(ids, 1) - 1], dtype=np.float64)
                   for ids in items]
-    products = [scores[0] if len(scores) == 1 else temperature * np.logaddexp.reduce(scores / temperature)
-                for scores in of_vectors]
+    products = [scores[0] if len(scores) == 1 else temperature * join(scores / temperature) for scores in of_vectors]
     # Rounded like the scores of `protocols.vector_scorer`, and for its reason.
     return np.where(items > 0, np.stack(products).astype(np.float32), 0.0).astype(np.float64)
 

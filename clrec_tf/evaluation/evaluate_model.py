@@ -2,6 +2,7 @@
 import dataclasses
 import functools
 import math
+from typing import Callable
 
 from absl import logging
 import numpy as np
@@ -14,6 +15,7 @@ from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation.auc_protocol import join_of
 from clrec_tf.evaluation.cold_references import cold_references
 from clrec_tf.evaluation import curve
 from clrec_tf.evaluation.curve_figure import curve_table
@@ -29,7 +31,7 @@ from clrec_tf.evaluation.intent_report import routing_of
 from clrec_tf.evaluation.popularity import choose_popularity
 from clrec_tf.evaluation.popularity import counted_of
 from clrec_tf.evaluation.protocols import vector_scorer
-from clrec_tf.evaluation.report import check_intents
+from clrec_tf.evaluation.report import check_model
 from clrec_tf.evaluation.report import evaluate_vectors
 from clrec_tf.evaluation.report import metrics_table
 from clrec_tf.evaluation.report import save_metrics
@@ -68,7 +70,8 @@ class _Encoded:
 def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     """Evaluates a model on --data_dir; writes metrics and pictures into --workdir, and prints the tables.
 
-    A model of several intents also gets the metrics of `intent_report`, and one user as intents.png and intents.json.
+    A model of several intents also gets the metrics of `intent_report`, and one user as intents.png and intents.json. One
+    that is `target_aware` gets its AUCs alone.
 
     Args:
       trained: the model.
@@ -82,15 +85,18 @@ def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
       UserError: no data, or flags that do not fit the model.
     """
     settings = config.evaluate
-    check_intents(settings, trained.model.num_intents)
+    check_model(settings, trained.settings.encoder_class, trained.model.num_intents)
     logging.info("evaluating %s (step %d)", trained.checkpoint, trained.step)
     data = _read(config, trained)
     encoded = _encoded(trained.encoder(data.catalogue.cold), data)
+    known = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash}
     initial = functools.cache(lambda: _encoded(
         Encoder(_initial(config, trained), trained.max_history, data.catalogue.cold), data))
-    result = {"step": trained.step, "checkpoint_hash": trained.checkpoint_hash, **_metrics_of(encoded, data, config)}
+    if trained.model.target_aware:
+        return _pairs_alone(known, encoded, initial, data, config)
+    result = known | _metrics_of(encoded, data, config)
     searched = encoded.encoder.searched(data.users, settings.eval_intents)
-    result |= cold_references(vector_scorer(searched, encoded.items, trained.model.temperature), data.users,
+    result |= cold_references(vector_scorer(searched, encoded.items, trained.model.score_temperature), data.users,
                               data.catalogue, trained.schema.features, settings, config.paths.seed)
     result |= _dialled(trained, encoded, searched, data, config)
     if settings.untrained:
@@ -129,18 +135,37 @@ def _initial(config, trained):
 
 def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:
     """All metrics of one model; `options` of `evaluate_vectors`."""
-    settings, seed, counts = config.evaluate, config.paths.seed, data.catalogue.counts
-    temperature = encoded.model.temperature
+    settings, seed, counts, model = config.evaluate, config.paths.seed, data.catalogue.counts, encoded.model
     intents = encoded.encoder.user_intents(data.users)
-    vectors = intents[0][:, :settings.eval_intents or encoded.model.served_intents]
-    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, temperature,
+    vectors = intents[0][:, :settings.eval_intents or model.served_intents]
+    result = evaluate_vectors(vectors, encoded.items, data.users, counts, settings, seed, model.score_temperature,
                               cold=data.catalogue.cold, **options)
-    if encoded.model.num_intents > 1:
+    if model.num_intents > 1:
         result |= {"intents_searched": vectors.shape[1]}
-        result |= report_intents(intents, routing_of(encoded.model, encoded.encoder, data.catalogue), encoded.items,
-                                 temperature, data.users, counts, settings, seed, **options)
-    if settings.auc:
-        result |= auc_metrics(vectors, encoded.items, temperature, data.users, counts, data.log_items, seed, **options)
+    if model.routes_by_category:
+        result |= report_intents(intents, routing_of(model, encoded.encoder, data.catalogue), encoded.items,
+                                 model.temperature, data.users, counts, settings, seed, **options)
+    return result | (_aucs(vectors, encoded, data, config, **options) if settings.auc else {})
+
+
+def _aucs(vectors: np.ndarray, encoded: _Encoded, data: _Data, config, **options) -> dict:
+    """`auc_metrics` of users' vectors, or slots."""
+    return auc_metrics(vectors, encoded.items, encoded.model.temperature, data.users, data.catalogue.counts,
+                       data.log_items, config.paths.seed, join=join_of(encoded.model), **options)
+
+
+def _pairs_alone(known: dict, encoded: _Encoded, initial: Callable, data: _Data, config) -> dict:
+    """`evaluate_model` of a model that is `target_aware`: its AUCs, beside `known`."""
+    def aucs(encoded, **options):
+        return _aucs(encoded.encoder.scored(data.users), encoded, data, config, **options)
+
+    result = known | dict(split=config.evaluate.eval_split, users=data.users.num_users, items=len(encoded.items))
+    result |= aucs(encoded)
+    if config.evaluate.untrained:
+        result |= {UNTRAINED + name: value for name, value in aucs(initial(), detailed=False).items()
+                   if isinstance(value, float)}
+    save_metrics(config.paths.workdir, result)
+    print(metrics_table(result, encoded.model.name))
     return result
 
 
@@ -152,7 +177,7 @@ def _dialled(trained, encoded: _Encoded, searched: np.ndarray, data: _Data, conf
                               config.paths.seed)
     result |= curve.named(curve.curve(
         searched, encoded.items, clicks.coordinate, data.users, counts, config.evaluate, config.paths.seed,
-        curve.popularities(config.dial), intervals=False, temperature=encoded.model.temperature,
+        curve.popularities(config.dial), intervals=False, temperature=encoded.model.score_temperature,
         cold=data.catalogue.cold))
     choice = choose_popularity(config, trained, encoded.encoder, encoded.items, data.catalogue, clicks,
                                config.evaluate.eval_intents)
@@ -180,7 +205,7 @@ def _draw(result, encoded: _Encoded, trained, data: _Data, config, points):
     settings, workdir, name = config.evaluate, config.paths.workdir, trained.model.name
     pictures = [save_degree_histogram(workdir, result, name),
                 save_curve(workdir, result, settings.ks, settings.list_length, name, points)]
-    if trained.model.num_intents > 1:
+    if trained.model.routes_by_category:
         example = example_of(trained.model, encoded.encoder, encoded.items, data.users, data.catalogue,
                              read_feature_values(config.paths.data_dir), trained.max_history, settings,
                              config.paths.seed)

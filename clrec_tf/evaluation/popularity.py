@@ -90,4 +90,4 @@ def choose_popularity(config: Config, trained: Trained, encoder: Encoder, items:
                         "given", data_dir)
         return None
     return curve.choose(encoder.searched(users, intents), items, clicks.coordinate, users, catalogue.counts,
-                        config.evaluate, config.dial, config.paths.seed, trained.model.temperature)
+                        config.evaluate, config.dial, config.paths.seed, trained.model.score_temperature)

@@ -34,7 +34,8 @@ def stranger_metrics(encoder: Encoder, items: np.ndarray, coordinate: np.ndarray
     vectors = dial.with_coordinate(encoder.searched(users.without_histories(), config.eval_intents), 0.0)
     items, result = dial.with_coordinate(items, coordinate), {}
     for popularity in POPULARITIES:
-        scorer = protocols.vector_scorer(dial.at_popularity(vectors, popularity), items, encoder.model.temperature)
+        scorer = protocols.vector_scorer(dial.at_popularity(vectors, popularity), items,
+                                         encoder.model.score_temperature)
         found = report.evaluate_scorer(scorer, users, counts, config, seed, candidate_sets=("full",), detailed=False)
         result |= {dial.name(name + STRANGERS, popularity) if popularity else name + STRANGERS: value
                    for name, value in found.items() if name.partition("@")[0] in ("hr", "ndcg")}

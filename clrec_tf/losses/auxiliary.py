@@ -1,6 +1,6 @@
-"""The auxiliary losses of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"). Pure.
+"""Auxiliary losses: of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"), and of HPMN. Pure.
 
-Letters: B batch, N items, H intents. Logits are cosines over the temperature; results are float32, nats.
+Letters: B batch, N items, H intents, K slots of memory, D width. Logits are cosines over the temperature; results are float32, nats.
 """
 import tensorflow as tf
 
@@ -53,3 +53,21 @@ def balance_loss(log_shares: tf.Tensor, hinge: bool = False) -> tf.Tensor:
     uniform = -tf.math.log(tf.cast(tf.size(log_shares), tf.float32))
     terms = uniform - log_shares
     return tf.reduce_mean(tf.maximum(terms, 0.0) if hinge else terms)
+
+
+def slot_covariance(slots: tf.Tensor) -> tf.Tensor:
+    """½·(‖C‖² − ‖diag C‖²), C [K,K] the covariance of a user's slots over their D coordinates (Ren et al. 2019).
+
+    It is 0 where no slot repeats another.
+
+    Args:
+      slots: [B,K,D].
+
+    Returns:
+      [B].
+    """
+    tf.debugging.assert_shapes([(slots, "BKD")])
+    centred = tf.cast(slots, tf.float32) - tf.reduce_mean(tf.cast(slots, tf.float32), axis=2, keepdims=True)
+    covariance = tf.matmul(centred, centred, transpose_b=True) / slots.shape[2]
+    apart = tf.linalg.set_diag(covariance, tf.zeros_like(covariance[:, :, 0]))
+    return 0.5 * tf.reduce_sum(tf.square(apart), axis=[1, 2])

@@ -1,6 +1,6 @@
 """The contrastive loss of CLRec and what its denominator is made of. Pure functions of logits.
 
-Letters: B batch, N candidates, D width. All results are float32, whatever the inputs' precision.
+Letters: B batch, N candidates, L of each row's own, D width, K slots of a target-aware user. All results are float32, whatever the inputs' precision.
 """
 import functools
 import math
@@ -16,27 +16,64 @@ def l2_normalize(vectors: tf.Tensor) -> tf.Tensor:
     return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-12)
 
 
+def attended_logits(logits: tf.Tensor, axis: int) -> tf.Tensor:
+    """φ = Σ_k softmax_k(φ_k)·φ_k: a candidate reads those of a user's K slots that it is close to.
+
+    The attention of target-aware encoders (RUM, HPMN) with products of slot and candidate: Σ_k a_k·⟨m_k, y⟩ = ⟨Σ_k a_k·m_k,
+    y⟩, so nothing of width D is laid out for each pair.
+
+    Args:
+      logits: φ_k = ⟨m_k, y⟩/ρ, any shape.
+      axis: of the slots, which the result does not have.
+    """
+    return tf.reduce_sum(tf.nn.softmax(logits, axis) * logits, axis)
+
+
 def pairwise_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
     """φ(x_b, y_n) = ⟨f, g⟩ / ρ of every user with every item (paper, "Normalization and Initialization").
 
     Args:
-      users: [B,D]; l2-normalized by the caller for the cosine.
+      users: [B,D], or slots [B,K,D] that each item reads by `attended_logits`; l2-normalized by the caller for the
+        cosine.
       items: [N,D]; likewise.
       temperature: ρ.
 
     Returns:
       [B,N] float32; within ±1/ρ for normalized inputs.
     """
-    tf.debugging.assert_shapes([(users, "BD"), (items, "ND")])
+    tf.debugging.assert_shapes([(users, _letters(users)), (items, "ND")])
     # Cast before the product, as in `paired_logits`: a positive's logit must equal its own slot's.
     # The temperature divides the users, which are fewer numbers than the logits.
-    return tf.matmul(tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32), transpose_b=True)
+    users, items = tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32)
+    if users.shape.rank == 2:
+        return tf.matmul(users, items, transpose_b=True)
+    flat = tf.matmul(tf.reshape(users, [-1, users.shape[2]]), items, transpose_b=True)  # [B·K,N]
+    return attended_logits(tf.reshape(flat, [-1, users.shape[1], tf.shape(items)[0]]), axis=1)
+
+
+def listed_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
+    """φ of each user with items of its own: users [B,D], or slots [B,K,D] as of `pairwise_logits`, items [B,L,D] -> [B,L]
+    float32."""
+    tf.debugging.assert_shapes([(users, _letters(users)), (items, "BLD")])
+    users, items = tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32)
+    if users.shape.rank == 2:
+        return tf.linalg.matvec(items, users)
+    return attended_logits(tf.matmul(users, items, transpose_b=True), axis=1)
 
 
 def paired_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
-    """φ(x_b, y_b) = ⟨f, g⟩ / ρ of each user with its own item: [B,D], [B,D] -> [B] float32."""
-    tf.debugging.assert_shapes([(users, "BD"), (items, "BD")])
-    return tf.reduce_sum(tf.cast(users, tf.float32) / temperature * tf.cast(items, tf.float32), axis=1)
+    """φ(x_b, y_b) = ⟨f, g⟩ / ρ of each user with its own item: [B,D], or slots [B,K,D] as of `pairwise_logits`, and [B,D]
+    -> [B] float32."""
+    tf.debugging.assert_shapes([(users, _letters(users)), (items, "BD")])
+    users, items = tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32)
+    if users.shape.rank == 2:
+        return tf.reduce_sum(users * items, axis=1)
+    return attended_logits(tf.reduce_sum(users * items[:, None], axis=2), axis=1)
+
+
+def _letters(users):
+    """Shape of one vector per user, or of slots."""
+    return "BD" if users.shape.rank == 2 else "BKD"
 
 
 def log_sum_exp(*blocks: tf.Tensor, bound: float = math.inf) -> tf.Tensor:

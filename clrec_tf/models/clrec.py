@@ -100,14 +100,23 @@ class CLRec(TwoTower):
         return items if self.history_width == self.item_encoder.dim else items[:, :self.item_encoder.dim]
 
     def user_vectors(self, items, mask, gaps=None, dwell=None, events=None, query=None, training=False, seed=None):
-        """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared.
+        """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared; the
+        heaviest of several, and slots [B,K,D] where the model is `target_aware`.
 
         `dwell`, `events` and `query` are as of `Clicks`; `training` and `seed` are of a training step.
         """
+        users = self._users(items, mask, gaps, dwell, events, query, training, seed)
+        return users if self.num_intents == 1 else users.heaviest_first()[0][:, 0]
+
+    def _users(self, items, mask, gaps, dwell, events, query, training=False, seed=None):
+        """What the user encoder gives, ready to be compared."""
         if gaps is not None and self.user_encoder.gaps_to_next:
             gaps = gaps_to_next(gaps, mask)
-        clicks = self._clicks(items, mask, gaps, dwell, events, seed)
-        return self._asked(self.user_encoder(clicks, training=training), tf.reduce_any(mask, axis=1), query)
+        clicks, known = self._clicks(items, mask, gaps, dwell, events, seed), tf.reduce_any(mask, axis=1)
+        users = self.user_encoder(clicks, training=training)
+        if self.num_intents == 1:
+            return self._asked(users, known, query)
+        return dataclasses.replace(users, vectors=self._asked(users.vectors, known, query))
 
     def _clicks(self, items, mask, gaps, dwell, events, seed):
         items = items if self.history_width == self.item_encoder.dim else items[:, :, self.item_encoder.dim:]
@@ -117,15 +126,29 @@ class CLRec(TwoTower):
                       dwell if "dwell" in reads else None, events, seed=seed)
 
     def _asked(self, users, known, query):
-        """Users ready to be compared, from what their clicks tell [B,D], whether there are any [B], and query rows."""
+        """Users ready to be compared, from what their clicks tell [B,D] or [B,K,D], whether there are any [B], and query
+        rows."""
         if self.query_encoder is not None:
-            users = self.query_encoder(tf.where(known[:, None], users, 0.0), query)
+            known = known[:, None] if users.shape.rank == 2 else known[:, None, None]
+            users = self.query_encoder(tf.where(known, users, 0.0), query)
         return self.score_vectors(users)
 
     def user_intents(self, items, mask, gaps=None, dwell=None, events=None, query=None):
-        """See `TwoTower.user_intents`; here one."""
-        users = self.user_vectors(items, mask, gaps, dwell, events, query)[:, None, :]
+        """See `TwoTower.user_intents`; mostly one."""
+        users = self._users(items, mask, gaps, dwell, events, query)
+        if self.num_intents > 1:
+            return users.heaviest_first()
+        users = users[:, None, :]
         return users, tf.ones_like(users[:, :, 0]), tf.zeros(tf.shape(users)[:2], tf.int32)
+
+    def for_targets(self, users, targets):
+        """See `TwoTower.for_targets`: what the user encoder makes of several."""
+        return users if self.num_intents == 1 else self.score_vectors(self.user_encoder.for_targets(users, targets))
+
+    def auxiliary_losses(self, encoded, batch):
+        """The user encoder's."""
+        del batch
+        return self.user_encoder.auxiliary_losses(encoded.users)
 
     def _history_items(self, rows):
         return self.item_encoder.encode_distinct(rows)
@@ -145,7 +168,7 @@ class CLRec(TwoTower):
             return targets, self._asked(users, tf.reduce_any(mask, axis=1), query), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
         history = tf.reshape(history, [batch_size, length, self.history_width])
-        users = self.user_vectors(history, mask, gaps, batch.get("dwell"), events, query, training, batch.get("seed"))
+        users = self._users(history, mask, gaps, batch.get("dwell"), events, query, training, batch.get("seed"))
         return self._vectors(targets), users, None
 
     def _encode_windows(self, items, places, batch, training):

@@ -82,12 +82,21 @@ class Encoder:
         Args:
           users: U users.
           count: K; 0: the model's `served_intents`.
+
+        Raises:
+          UserError: users have no vector to search by, see `UserEncoder.refuse_search`.
         """
+        self.model.user_encoder.refuse_search("a ranking of the catalogue")
         count = count or self.model.served_intents
         return self.user_intents(users, count)[0] if count > 1 else self.user_vectors(users)
 
+    def scored(self, users: EvaluationSet, count: int = 0) -> np.ndarray:
+        """What pairs of users and items are scored by: `searched`, or the slots of a model that is `target_aware`."""
+        return self.user_vectors(users) if self.model.target_aware else self.searched(users, count)
+
     def user_vectors(self, users: EvaluationSet) -> np.ndarray:
-        """f(x) [U,D] float32 of every user, the heaviest of several, ready to be compared."""
+        """f(x) [U,D] float32 of every user, the heaviest of several, ready to be compared; slots [U,K,D] of a model that is
+        `target_aware`."""
         return np.concatenate([vectors.numpy() for vectors in self._user_chunks(self._users, users)])
 
     def user_intents(self, users: EvaluationSet, count: Optional[int] = None

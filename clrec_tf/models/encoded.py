@@ -10,7 +10,7 @@ class Encoded:
     """One step's vectors, normalized if the similarity is the cosine.
 
     Attributes:
-      users: f(x) [B,D].
+      users: f(x) [B,D], or slots [B,K,D] of a `target_aware` model.
       positives: g(y) [B,D] of the targets.
       distinct: [U,D], g of every distinct item among the candidates given (the raw queue's, or sampled ones).
       distinct_ids: [U] int64, theirs.

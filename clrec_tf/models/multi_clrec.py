@@ -51,7 +51,6 @@ class MultiCLRecSettings(Section):
     routing_confidence: float = setting(1.0, "multi_clrec: a target routed with more than this probability draws no "
                                              "further (.95 is a remedy for collapse).", lower=0.0, upper=1.0)
 
-
     def check(self, config):
         """`UserError` where a margin is given to an objective without."""
         default = type(self).intent_margin
@@ -126,6 +125,11 @@ class MultiCLRec(TwoTower):
         return self.num_intents if self._all_vectors else 1
 
     @property
+    def routes_by_category(self):
+        """With several intents."""
+        return self.num_intents > 1
+
+    @property
     def gated(self):
         """By --multi_objective. With one vector per user there is nothing to weigh."""
         return self._all_vectors and self.settings.multi_objective == "gated" and self.num_intents > 1
@@ -146,7 +150,7 @@ class MultiCLRec(TwoTower):
         return 1.0 / self.temperature + self.margin.nats
 
     @property
-    def history_width(self) -> int:
+    def history_width(self):
         """Item and category side by side."""
         return 2 * self.item_encoder.dim
 

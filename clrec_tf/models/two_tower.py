@@ -19,8 +19,6 @@ weight [N], and one thing more::
 
     row      [N]     int64  the position among w·L, row by row, that each target follows
 """
-import math
-
 import tensorflow as tf
 
 from clrec_tf.encoders.base import NoSettings
@@ -29,9 +27,10 @@ from clrec_tf.encoders.items import with_hidden_ids
 from clrec_tf.encoders.query import hidden_histories
 from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.models.encoded import Encoded
+from clrec_tf.models.tower_facts import TowerFacts
 
 
-class TwoTower(tf.keras.Model):
+class TwoTower(TowerFacts, tf.keras.Model):
     """The candidate tower g, the query tower f, and the score φ between them; registered by `TOWERS.register(name)`.
 
     Args:
@@ -68,77 +67,6 @@ class TwoTower(tf.keras.Model):
     def make(cls, inputs) -> "TwoTower":
         """A freshly initialised model from ``build.TowerInputs``; `UserError` where settings and data do not agree."""
         raise NotImplementedError
-
-    @property
-    def logit_bound(self) -> float:
-        """What no logit exceeds: 1/ρ for the cosine."""
-        return 1.0 / self.temperature if self.similarity == "cosine" else math.inf
-
-    @property
-    def num_intents(self) -> int:
-        """H, vectors per user."""
-        return self.user_encoder.num_vectors
-
-    @property
-    def served_intents(self) -> int:
-        """How many of a user's vectors are searched where nobody says: those that the loss gives a score for."""
-        return 1
-
-    @property
-    def intent_coordinates(self) -> int:
-        """How many numbers compared vectors have behind f and g, of what a user's several vectors are weighed by."""
-        return 0
-
-    @property
-    def reads(self) -> frozenset:
-        """What the query tower reads of clicks beside items and behaviours: of "times", "dwell"."""
-        return self.user_encoder.reads
-
-    @property
-    def uses_time(self) -> bool:
-        """Whether the query tower reads time gaps."""
-        return "times" in self.reads
-
-    @property
-    def uses_dwell(self) -> bool:
-        """Whether the query tower reads dwell times."""
-        return "dwell" in self.reads
-
-    @property
-    def uses_events(self) -> bool:
-        """Whether the query tower reads the behaviour of clicks."""
-        return self.user_encoder.sizes.event_kinds > 0
-
-    @property
-    def query_features(self) -> tuple:
-        """Features of users and requests that the query tower reads."""
-        return self.user_encoder.sizes.query_features
-
-    @property
-    def knows_strangers(self) -> bool:
-        """Whether users without a history were trained for, by `query_features`."""
-        return self.history_dropout > 0
-
-    @property
-    def reads_features(self) -> bool:
-        """Whether any tower reads item features."""
-        return self.item_encoder.item_width > 1
-
-    @property
-    def describes_items(self) -> bool:
-        """Whether anything beside its id tells of an item."""
-        return self.reads_features or getattr(self.item_encoder, "content", None) is not None
-
-    @property
-    def history_width(self) -> int:
-        """Numbers per item that the query tower reads: of `history_vectors`."""
-        return self.item_encoder.dim
-
-    @property
-    def query_variables(self) -> list:
-        """What `user_intents` reads, given the items' vectors."""
-        return self.user_encoder.variables
-
 
     def score_vectors(self, vectors):
         """What is compared: l2(v) for the cosine, v for the dot product. [...,D] -> [...,D]."""
@@ -184,6 +112,11 @@ class TwoTower(tf.keras.Model):
         share = self.history_dropout if training else 0.0
         return hidden_histories(count, share, batch["seed"]) if share else tf.zeros([count], tf.bool)
 
+    def for_targets(self, users, targets):
+        """What of users is trained with their targets: of what `_encode_rows` gives, and g(y) [B,D] -> [B,D]."""
+        del targets
+        return users
+
     def auxiliary_losses(self, encoded, batch):
         """What the model adds to the loss of each row, whatever the loss: [B], or a scalar for all rows."""
         del encoded, batch
@@ -217,6 +150,7 @@ class TwoTower(tf.keras.Model):
             targets, intents = tf.gather(items, inverse[tf.size(inverse) - tf.shape(target)[0]:]), None
             users = self._encode_users(clicks, batch, training)
         positives = self.score_vectors(targets)
+        users = self.for_targets(users, positives)
         if candidate_rows is None:
             return Encoded(users, positives, intents=intents)
         queued = inverse[:tf.shape(candidate_rows)[0]]
@@ -230,7 +164,7 @@ class TwoTower(tf.keras.Model):
         return self.item_encoder(rows)
 
     def _encode_users(self, clicks, batch, training):
-        """Users f(x) [B,D] from the rows of their clicks [B·T,C] alone."""
+        """Users, as of `_encode_rows`, from the rows of their clicks [B·T,C] alone."""
         distinct, inverse = distinct_rows(clicks)
         no_targets = tf.zeros(tf.shape(batch["target"])[:1], tf.int32)
         return self._encode_rows(self._history_items(distinct), tf.concat([no_targets, inverse], 0), batch, training)[1]
@@ -245,6 +179,7 @@ class TwoTower(tf.keras.Model):
           training: see `encode`.
 
         Returns:
-          (targets g(y) [B,D], users f(x) [B,D] ready to be compared, the model's `Encoded.intents`).
+          (targets g(y) [B,D], users ready to be compared: f(x) [B,D], slots [B,K,D] or what `for_targets` takes; the
+          model's `Encoded.intents`).
         """
         raise NotImplementedError

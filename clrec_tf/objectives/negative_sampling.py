@@ -3,6 +3,7 @@ import tensorflow as tf
 
 from clrec_tf.data.frequencies import smoothed_frequencies
 from clrec_tf.losses import closed_forms
+from clrec_tf.losses import contrastive
 from clrec_tf.losses.sampled import negative_sampling_loss
 from clrec_tf.objectives.compared import Compared
 from clrec_tf.objectives.resources import in_memory
@@ -44,9 +45,8 @@ class NegativeSampling(Compared):
         count = self.num_negatives
         encoded = self.encode(batch, self.sampled_ids([tf.size(batch["weight"]) * count]), training)
         items = tf.gather(encoded.distinct, encoded.queued)
-        items = tf.reshape(items, [-1, count, items.shape[1]])
-        negatives = tf.linalg.matvec(tf.cast(items, tf.float32),
-                                     tf.cast(encoded.users, tf.float32) / self.model.temperature)
+        negatives = contrastive.listed_logits(
+            encoded.users, tf.reshape(items, [-1, count, items.shape[1]]), self.model.temperature)
         return encoded, negative_sampling_loss(self.positive_logits(encoded), negatives)
 
 

@@ -39,6 +39,7 @@ def export(config: Config, trained: Optional[Trained] = None) -> str:
     data_dir = require(config.paths.data_dir, "data_dir", "export encodes the catalogue of the data set")
     curve.check_settings(config.dial)
     trained = trained or load_trained(config, config.export.export_checkpoint, "export_checkpoint")
+    trained.model.user_encoder.refuse_search("export")
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
     if trained.schema.item_rows > trained.schema.num_items + 1:
         logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "

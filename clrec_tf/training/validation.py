@@ -13,6 +13,7 @@ from clrec_tf.data.catalogue import read_log_items
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation.auc_protocol import auc_metrics
+from clrec_tf.evaluation.auc_protocol import join_of
 from clrec_tf.evaluation.curve import ranking_metric
 from clrec_tf.evaluation.popularity import counted
 from clrec_tf.evaluation.report import evaluate_vectors
@@ -31,10 +32,13 @@ class Validator:
       config: settings; `train.validation_metric` decides what is computed.
       schema, manifest: of the data.
       model: a `CLRec`, whose current values are used.
+
+    Raises:
+      UserError: no metric of that name, or none that the user encoder can have.
     """
 
     def __init__(self, config: Config, schema, manifest, model):
-        cutoff, candidates = metric_parts(config.train.validation_metric)
+        cutoff, candidates = metric_of(config)
         self._seed, self._metric = config.paths.seed, config.train.validation_metric
         self._config = dataclasses.replace(config.evaluate, ks=(cutoff,), eval_split="valid",
                                            candidate_sets=(candidates,), auc=candidates == AUC)
@@ -51,12 +55,11 @@ class Validator:
 
     def metrics(self) -> dict:
         """{name: value} of the current model."""
-        vectors = self._encoder.searched(self._users), self._encoder.compared_items(self._catalogue.item_rows)
-        counts = self._catalogue.counts
+        items, counts = self._encoder.compared_items(self._catalogue.item_rows), self._catalogue.counts
         if not self._config.auc:
-            return self._rankings(*vectors)
-        metrics = auc_metrics(*vectors, self._model.temperature, self._users, counts, self._log_items, self._seed,
-                              detailed=False)
+            return self._rankings(self._encoder.searched(self._users), items)
+        metrics = auc_metrics(self._encoder.scored(self._users), items, self._model.temperature, self._users, counts,
+                              self._log_items, self._seed, detailed=False, join=join_of(self._model))
         if self._metric not in metrics:
             raise UserError(f"--validation_metric={self._metric}: the coins of all {self._users.num_users} validation "
                             "users fell the same way: use auc/paired, or validate more users")
@@ -68,7 +71,7 @@ class Validator:
             users = dial.at_popularity(dial.with_coordinate(users, 0.0), self._popularity)
             items = dial.with_coordinate(items, self._coordinate)
         metrics = evaluate_vectors(users, items, self._users, self._catalogue.counts, self._config, self._seed,
-                                   self._model.temperature, detailed=False)
+                                   self._model.score_temperature, detailed=False)
         return {name + self._metric.removeprefix(self._ranking): value for name, value in metrics.items()}
 
 
@@ -81,6 +84,17 @@ def metric_parts(name: str) -> tuple[str, str]:
                         f"or recall@K/full, such as hr@10/full, and if wanted /popularity=α, a number from -{MOST} "
                         f"to {MOST}; or auc/paired, auc/coin_flip, or these with _rebiased")
     return parts or ("10", AUC)
+
+
+def metric_of(config: Config) -> tuple[str, str]:
+    """`metric_parts` of a training; `UserError` too where it ranks a catalogue that the users have no vector for."""
+    name = config.train.validation_metric
+    parts = metric_parts(name)
+    if parts[1] != AUC:
+        config.encoder_class.refuse_search(
+            f"--validation_metric={name}", "validate by --validation_metric=auc/paired, or not at all "
+            "(--validate_every=0)")
+    return parts
 
 
 def ranking_name(metric: str) -> tuple[str, Optional[float]]:

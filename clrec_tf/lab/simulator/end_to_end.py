@@ -146,7 +146,8 @@ def against_truth(config: Config) -> dict[str, dict]:
     encoder = Encoder(trained.model, trained.max_history)
     temperature = trained.model.temperature
     vectors, items = encoder.searched(users), encoder.compared_items(catalogue.item_rows)
-    cosines = protocols.vector_scorer(vectors, items, temperature)
+    joint = trained.model.score_temperature
+    cosines = protocols.vector_scorer(vectors, items, joint)
     scorers = dict(model=cosines, oracle=judge.oracle_scorer(),
                    most_popular=protocols.most_popular_scorer(catalogue.counts))
     result = {}
@@ -155,7 +156,7 @@ def against_truth(config: Config) -> dict[str, dict]:
     items = dial.with_coordinate(items, counted_of(trained, catalogue, data_dir).coordinate)
     plain = dial.with_coordinate(vectors, 0.0)
     for alpha in DIALLED:
-        scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items, temperature)
+        scorer = protocols.vector_scorer(dial.at_popularity(plain, alpha), items, joint)
         figures = _figures(scorer, judge, users, catalogue.counts, config)
         result["model"] |= {dial.name(figure, alpha): value for figure, value in figures.items()
                             if "histogram" not in figure}

@@ -105,13 +105,14 @@ def against_truth(config: Config, evaluated: dict) -> dict[str, dict]:
                                 config.evaluate.max_users, config.paths.seed)
     encoder = Encoder(trained.model, trained.max_history, catalogue.cold)
     temperature, plain = trained.model.temperature, dial.with_coordinate(encoder.searched(users), 0.0)
+    joint = trained.model.score_temperature
     items, scorers = encoder.compared_items(catalogue.item_rows), {}
     for name, coordinate in dict(model=counted_of(trained, catalogue, data_dir).coordinate,
                                  model_counted_once=dial.item_coordinate(catalogue.counts, temperature)).items():
         dialled = dial.with_coordinate(items, coordinate)
         scorers |= {dial.name(name, alpha): protocols.vector_scorer(
-            dial.at_popularity(plain, alpha), dialled, temperature) for alpha in DIALLED}
-    scorers |= dict(model=protocols.vector_scorer(plain[:, :-1], items, temperature),
+            dial.at_popularity(plain, alpha), dialled, joint) for alpha in DIALLED}
+    scorers |= dict(model=protocols.vector_scorer(plain[..., :-1], items, joint),
                     **oracles(world_of(config), users.user_ids, catalogue.original_ids))
     result = {name: of_scorer(scorer, users, catalogue.cold, config.evaluate) for name, scorer in scorers.items()}
     result["model"] |= {name: evaluated[name] for name in (COLD, WARM, "users/cold", "users/warm")}

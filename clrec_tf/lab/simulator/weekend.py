@@ -60,7 +60,7 @@ def hit_rates(config: Config) -> dict[str, float]:
     for name, part in PARTS.items():
         evaluated = read_evaluation_set(config.paths.data_dir, part, trained.schema, trained.manifest,
                                         config.evaluate.max_users, config.paths.seed)
-        scorer = protocols.vector_scorer(encoder.searched(evaluated), items, trained.model.temperature)
+        scorer = protocols.vector_scorer(encoder.searched(evaluated), items, trained.model.score_temperature)
         counts = protocols.rank_targets(scorer, evaluated, len(catalogue.counts),
                                         filter_seen=config.evaluate.filter_seen).counts["full"]
         next_click = evaluated.target_splits[:-1]
