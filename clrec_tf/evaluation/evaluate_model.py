@@ -117,7 +117,8 @@ def _read(config, trained) -> _Data:
     """The data of --data_dir, users of --eval_split."""
     data_dir, settings = config.paths.data_dir, config.evaluate
     catalogue = read_catalogue(data_dir, trained.schema, trained.manifest)
-    warn_of_large_cutoffs(settings, len(catalogue.counts))
+    if not trained.model.target_aware:
+        warn_of_large_cutoffs(settings, len(catalogue.counts))
     users = read_evaluation_set(data_dir, settings.eval_split, trained.schema, trained.manifest, settings.max_users,
                                 config.paths.seed)
     return _Data(catalogue, users, read_log_items(data_dir, trained.schema) if settings.auc else 0)
