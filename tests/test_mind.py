@@ -1,4 +1,4 @@
-"""MIND, the query tower of several interests: its routing by loops, what is trained, and what is searched and served."""
+"""MIND, the query tower of several interests: routing by loops, what is trained, and what is searched and served."""
 import dataclasses
 
 import numpy as np
@@ -138,7 +138,8 @@ def test_a_target_mixes_the_interests_by_how_near_they_are():
     """Of (1,0) and (0,1) for a target at 3 : 4, ρ = .5; the third is not the user's."""
     users = UserVectors(tf.constant([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]]), tf.constant([[0.0, -1.0, MASKED]]))
     for sharpness, shares in ((0.0, [.5, .5]), (1.0, softmax([1.2, 1.6])), (1e6, [0, 1])):
-        encoder = mind.MindUserEncoder(mind.MindSettings(interests=K, label_attention=sharpness), Sizes(2, temperature=.5))
+        encoder = mind.MindUserEncoder(mind.MindSettings(interests=K, label_attention=sharpness),
+                                       Sizes(2, temperature=.5))
         np.testing.assert_allclose(encoder.for_targets(users, tf.constant([[.6, .8]]))[0], shares, rtol=1e-5)
 
 
@@ -152,7 +153,7 @@ def test_heaviest_first_and_what_a_user_does_not_have_finds_nothing_more():
 def small(**settings):
     """The world of exported bundles with an untrained model of two interests, the most that 4 clicks have."""
     world = exported.world("string")
-    config = Config.of(**{**dict(embedding_dim=8, max_history=exported.HISTORY, user_encoder="mind", interests=2), **settings})
+    config = Config.of(embedding_dim=8, max_history=exported.HISTORY, user_encoder="mind", interests=2, **settings)
     return dataclasses.replace(world, model=build_model(config, world.schema))
 
 
@@ -188,8 +189,8 @@ def test_what_is_known_of_a_user_enters_each_vector():
 
 
 def test_live_saved_and_served_answers_agree(tmp_path):
-    """Of users with two interests, with one and without a click; the list, exact of the tower and by ScaNN of the bundle, is
-    that of the larger of both products."""
+    """Of users with two interests, with one and without a click; the list, exact of the tower and by ScaNN of the
+    bundle, is that of the larger of both products."""
     world, histories = small(), [[7, 2, 9, 30], [12], []]
     bundle, model = load_bundle(world.export(tmp_path, index="scann", target_recall=1.0)), world.model
     assert {"intents": 2, "served_intents": 2, "intent_coordinates": 0}.items() <= bundle.manifest.items()
@@ -208,7 +209,7 @@ def test_live_saved_and_served_answers_agree(tmp_path):
     assert not found.vectors[2].any() and weights.numpy()[1].tolist() == [1, 0]
     assert np.abs(found.vectors[0, 0] - found.vectors[0, 1]).max() > .01
 
-    best = [[exported.original_id("string", item + 1) for item in np.argsort(-row, kind="stable")[:5]] for row in scores]
+    best = [[exported.original_id("string", item + 1) for item in np.argsort(-row)[:5]] for row in scores]
     signature = bundle.tower.signatures["retrieve"](
         k=tf.fill([3], 5), exclude=tf.constant([[""]] * 3), intents=tf.fill([3], 2), popularity=tf.zeros([3]),
         **{name: tf.constant(value) for name, value in inputs.items()})
@@ -224,7 +225,8 @@ def test_live_saved_and_served_answers_agree(tmp_path):
 
 
 @pytest.mark.parametrize("settings,message", [
-    (dict(interests=0), "--interests=0: must be ≥ 1"), (dict(label_attention=-1.0), "--label_attention=-1.0: must be ≥ 0"),
+    (dict(interests=0), "--interests=0: must be ≥ 1"),
+    (dict(label_attention=-1.0), "--label_attention=-1.0: must be ≥ 0"),
     (dict(target_mode="all"), "--target_mode=all needs a user vector at every position, which --user_encoder=mind")])
 def test_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):

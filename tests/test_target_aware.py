@@ -1,5 +1,4 @@
-"""Encoders whose slots each candidate reads by itself, RUM and HPMN: mathematics, what is trained, and what is refused."""
-import dataclasses
+"""Encoders whose slots each candidate reads by itself, RUM and HPMN: equations, what is trained, what is refused."""
 import json
 
 import numpy as np
@@ -7,9 +6,8 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import Config
-from clrec_tf.data.catalogue import read_catalogue
-from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.daily import main as daily
+from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.encoders.base import Sizes
 from clrec_tf.encoders.clicks import ClickEncoder
 from clrec_tf.encoders.items import ItemEncoder
@@ -34,6 +32,7 @@ from tests.loops import ROWS
 from tests import naive_queue
 from tests import prepared_data
 from tests import small_run
+from tests import tiny_multi
 from tests.test_published_encoders import clicks_of
 from tests.test_published_encoders import DIM
 from tests.test_published_encoders import gru
@@ -75,11 +74,11 @@ def read(slots, item):
 def test_each_candidate_reads_the_slots_by_itself(vectors):
     slots, items = vectors
     expected = [[read(user, item) for item in items] for user in slots]
-    np.testing.assert_allclose(contrastive.pairwise_logits(tf.constant(slots), tf.constant(items), TEMPERATURE), expected,
-                               rtol=1e-5)
-    paired = contrastive.paired_logits(tf.constant(slots), tf.constant(items[:3]), TEMPERATURE)
+    users, own = tf.constant(slots), np.stack([items, items[::-1], items])
+    np.testing.assert_allclose(contrastive.pairwise_logits(users, tf.constant(items), TEMPERATURE), expected, rtol=1e-5)
+    paired = contrastive.paired_logits(users, tf.constant(items[:3]), TEMPERATURE)
     np.testing.assert_allclose(paired, np.diag(expected), rtol=1e-5)
-    listed = contrastive.listed_logits(tf.constant(slots), tf.constant(np.stack([items, items[::-1], items])), TEMPERATURE)
+    listed = contrastive.listed_logits(users, tf.constant(own), TEMPERATURE)
     np.testing.assert_allclose(listed, [expected[0], expected[1][::-1], expected[2]], rtol=1e-5)
 
 
@@ -173,7 +172,8 @@ def test_covariance_of_slots(vectors):
 
 def aware_model():
     """`naive_queue`'s items, and RUM over two clicks."""
-    encoder = ENCODERS.get("rum")(ENCODERS.get("rum").Settings(memory_clicks=2, memory_weight=.4), Sizes(naive_queue.DIM))
+    cls = ENCODERS.get("rum")
+    encoder = cls(cls.Settings(memory_clicks=2, memory_weight=.4), Sizes(naive_queue.DIM))
     return CLRec(ItemEncoder(naive_queue.ITEMS + 1, naive_queue.DIM, (), seed=3),
                  ClickEncoder(naive_queue.DIM, naive_queue.HISTORY, "none", (), 0), encoder, "cosine", TEMPERATURE)
 
@@ -244,18 +244,18 @@ def test_a_planted_successor_is_told_from_a_random_item(data_dir, tmp_path, name
 
 
 def test_pairs_are_scored_as_they_are_trained(vectors):
+    """By the attention of such a model, by the sum of Multi-CLRec's vectors, and else by the largest product."""
     slots, items = vectors
-    aware = dataclasses.make_dataclass("Aware", ["target_aware", "score_temperature"])
-    scores = lambda *facts: pair_scores(slots, items, np.array([[1, 5, 2], [3, 0, 4]]), TEMPERATURE, join_of(aware(*facts)))
-    found = scores(True, None)
-    for row, ids in enumerate([[1, 5, 2], [3, 0, 4]]):
+    pairs = [[1, 5, 2], [3, 0, 4]]
+    scores = lambda model: pair_scores(slots, items, np.array(pairs), TEMPERATURE, join_of(model))
+    found = scores(aware_model())
+    for row, ids in enumerate(pairs):
         expected = [TEMPERATURE * read(user, items[item - 1]) if item else 0 for user, item in zip(slots, ids)]
         np.testing.assert_allclose(found[row], expected, rtol=1e-5)
-    np.testing.assert_allclose(scores(False, None)[0], [np.max(user @ items[item - 1]) for user, item in
-                                                        zip(slots, [1, 5, 2])], rtol=1e-6)
-    np.testing.assert_allclose(scores(False, TEMPERATURE)[0], [
-        TEMPERATURE * np.log(np.sum(np.exp(user @ items[item - 1] / TEMPERATURE))) for user, item in zip(
-            slots, [1, 5, 2])], rtol=1e-5)
+    products = np.stack([user @ items[item - 1] for user, item in zip(slots, pairs[0])])
+    np.testing.assert_allclose(scores(naive_queue.tiny_model())[0], products.max(axis=1), rtol=1e-6)
+    summed = TEMPERATURE * np.log(np.exp(products / TEMPERATURE).sum(axis=1))
+    np.testing.assert_allclose(scores(tiny_multi.tiny_model())[0], summed, rtol=1e-5)
 
 
 # ---- what is refused
@@ -293,7 +293,7 @@ def test_what_ranks_a_catalogue_is_refused_before_and_after_training(data_dir, t
     assert not (tmp_path / "export").exists()
     trained = load_trained(plain, "latest")
     users = read_evaluation_set(data_dir, "test", trained.schema, trained.manifest)
-    encoder = Encoder(trained.model, trained.max_history, read_catalogue(data_dir, trained.schema, trained.manifest).cold)
+    encoder = Encoder(trained.model, trained.max_history)
     with pytest.raises(UserError, match=f"a ranking of the catalogue: {reason}"):
         encoder.searched(users)
     assert encoder.scored(users).shape == (users.num_users, 3, 8)

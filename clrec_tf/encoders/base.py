@@ -88,8 +88,8 @@ class UserVectors:
     def heaviest_first(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """(vectors [B,K,D], weights [B,K] of sum 1, int32 numbers [B,K]), by falling weight.
 
-        In place of vectors that a user does not have stands the heaviest again, of weight 0: it finds nothing more, where
-        zeros would be nearer to an item than a vector that points away from it.
+        In place of vectors that a user does not have stands the heaviest again, with weight 0: it finds nothing more,
+        where zeros would be nearer to an item than a vector that points away from it.
         """
         # By logits, since small weights may round to the same number.
         logits, numbers = tf.math.top_k(self.logits, self.logits.shape[1])
@@ -179,5 +179,5 @@ class UserEncoder(tf.keras.layers.Layer):
           remedy: what to do instead.
         """
         if cls.target_aware:
-            raise UserError(f"{asked}: with --user_encoder={cls.registered_name} each candidate reads a user's memory by "
-                            f"itself, so users have no vector that a catalogue could be searched by: {remedy}")
+            raise UserError(f"{asked}: with --user_encoder={cls.registered_name} each candidate reads a user's memory "
+                            f"by itself, so users have no vector that a catalogue could be searched by: {remedy}")

@@ -15,8 +15,8 @@ from clrec_tf.settings.setting import setting
 @dataclasses.dataclass(frozen=True)
 class HpmnSettings(Section):
     """--user_encoder=hpmn"""
-    memory_layers: int = setting(5, "Layers K of the memory; layer k = 0, 1, … is updated at every 2^k-th click.", lower=1,
-                                 upper=16)
+    memory_layers: int = setting(5, "Layers K of the memory; layer k = 0, 1, … is updated at every 2^k-th click.",
+                                 lower=1, upper=16)
     covariance_weight: float = setting(1e-3, "Weight of the loss by which a user's slots tell different things.",
                                        lower=0.0)
 
@@ -24,8 +24,8 @@ class HpmnSettings(Section):
         """`UserError` where no history is long enough for the last layer."""
         period = 2 ** (self.memory_layers - 1)
         if period > config.model.max_history:
-            raise UserError(f"--memory_layers={self.memory_layers}: the last layer is updated at every {period}-th click, "
-                            f"and --max_history={config.model.max_history} are read: raise that, or lower "
+            raise UserError(f"--memory_layers={self.memory_layers}: the last layer is updated at every {period}-th "
+                            f"click, and --max_history={config.model.max_history} are read: raise that, or lower "
                             "--memory_layers")
 
 
@@ -37,9 +37,9 @@ class HpmnUserEncoder(UserEncoder):
     A candidate reads the slots by `losses.contrastive.attended_logits`. The loss of `losses.auxiliary.slot_covariance`
     is added. A layer without an update is a slot of zeros.
 
-    Deviations: the attention is by products of slot and candidate where the paper has an MLP over both and over a memory
-    of the item's users, so each layer has a linear map to the width of the items; the covariance is that of the slots as
-    they are compared. Periods count from the earliest of the --max_history clicks.
+    Deviations: the attention is by products of slot and candidate where the paper has an MLP over both, so each layer
+    has a linear map to the width of the items; the paper's memory of an item's users is left out; the covariance is
+    that of the slots as they are compared. Periods count from the earliest of the --max_history clicks.
     """
 
     Settings = HpmnSettings
@@ -54,7 +54,8 @@ class HpmnUserEncoder(UserEncoder):
             self.layers.append(tf.keras.layers.GRU(dim, return_sequences=True, kernel_initializer=glorot(3 * i),
                                                    recurrent_initializer=glorot(3 * i + 1), name=f"layer_{i}"))
             self.layers[-1].build((None, None, dim))
-            self.output_maps.append(tf.keras.layers.Dense(dim, kernel_initializer=glorot(3 * i + 2), name=f"output_map_{i}"))
+            self.output_maps.append(
+                tf.keras.layers.Dense(dim, kernel_initializer=glorot(3 * i + 2), name=f"output_map_{i}"))
             self.output_maps[-1].build((None, dim))
 
     def call(self, clicks, training=False):

@@ -21,7 +21,7 @@ def squash(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def interests_in_use(clicks: tf.Tensor, interests: int) -> tf.Tensor:
-    """Which capsules a user has, the first K'_u = max(1, min(K, ⌊log₂ n_u⌋)): numbers of clicks n [B] int -> [B,K] bool."""
+    """Which capsules users have, the first K'_u = max(1, min(K, ⌊log₂ n_u⌋)): numbers of clicks n [B] -> [B,K] bool."""
     needed = tf.constant([0] + [2 ** number for number in range(2, interests + 1)], clicks.dtype)
     return clicks[:, None] >= needed
 
@@ -34,7 +34,7 @@ def routing_shares(logits: tf.Tensor, in_use: tf.Tensor, mask: tf.Tensor) -> tf.
 
 
 def route(mapped: tf.Tensor, initial: tf.Tensor, in_use: tf.Tensor, mask: tf.Tensor, iterations: int):
-    """Behaviour-to-interest dynamic routing: w = softmax_k(b), u_k = squash(Σ_t w_tk·S·e_t), b_tk ← b_tk + ⟨u_k, S·e_t⟩.
+    """Behaviour-to-interest routing: w = softmax_k(b), u_k = squash(Σ_t w_tk·S·e_t), b_tk ← b_tk + ⟨u_k, S·e_t⟩.
 
     Shares are constants of the gradient, as in released implementations; the paper says nothing of it.
 
@@ -66,26 +66,26 @@ def label_aware_attention(vectors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 @dataclasses.dataclass(frozen=True)
 class MindSettings(Section):
     """--user_encoder=mind"""
-    interests: int = setting(4, "Interests K, vectors per user; a user of n clicks has log2(n) of them, rounded down, at "
-                                "least one and at most K.", lower=1, upper=16)
+    interests: int = setting(4, "Interests K, vectors per user; a user of n clicks has log2(n) of them, rounded down, "
+                                "at least one and at most K.", lower=1, upper=16)
     routing_iterations: int = setting(3, "Iterations of the dynamic routing (MIND: 3).", lower=1)
     label_attention: float = setting(1.0,
-        "Sharpness p of the attention by which a training target mixes its user's interests: 0 takes their mean, a large "
-        "one the nearest alone.", lower=0.0)
+        "Sharpness p of the attention by which a training target mixes its user's interests: 0 takes their mean, a "
+        "large one the nearest alone.", lower=0.0)
 
 
 @ENCODERS.register("mind")
 class MindUserEncoder(UserEncoder):
     """v_k = W'·ReLU(W·√d·u_k + b) + b', capsules u from `route` over S·e_t with e_t = √d·X_t and one S for all pairs.
 
-    The initial routing logits are drawn once from N(0, 1), for each place of a click and capsule, kept in checkpoints and
-    never trained: with equal ones all capsules would stay alike, and drawn anew a request would have other answers each
-    time. A vector weighs as much as the share of the clicks that is routed to it.
+    The initial routing logits are drawn once from N(0, 1), for each place of a click and capsule, kept in checkpoints
+    and never trained: with equal ones all capsules would stay alike, and drawn anew a request would have other answers
+    each time. A vector weighs as much as the share of the clicks that is routed to it.
 
     Deviations. Attention of a target y takes softmax_k(p·⟨v_k, y⟩/ρ) where the paper has softmax_k(⟨v_k, y⟩^p): cosines
-    may be negative, and a power of them means nothing. The last layer is linear, not ReLU, since items have coordinates
-    of both signs. What is known of a user enters after these layers (`encoders.query`), and the paper's beside u_k. Times
-    and positions are part of X_t.
+    may be negative, and a power of them means nothing. The mixture is compared like a single vector, so by its cosine.
+    The last layer is linear, not ReLU, since items have coordinates of both signs. The paper's profile of a user stands
+    beside u_k; here it enters after these layers (`encoders.query`). Times and positions are part of X_t.
     """
 
     Settings = MindSettings

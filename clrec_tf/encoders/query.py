@@ -35,8 +35,8 @@ class QueryEncoder(tf.keras.layers.Layer):
         self.mlp = JoinedMlp([dim, dim], 2 * dim, dim, "mlp_query", product_dtype)
 
     def call(self, users, query=None):
-        """What clicks tell of users [B,d], or several vectors of each [B,K,d], and query rows [B,W] int64 (None: nothing is
-        known) -> the same shape, not normalized."""
+        """What clicks tell of users [B,d], or several vectors of each [B,K,d], and query rows [B,W] int64 (None:
+        nothing is known) -> the same shape, not normalized."""
         query = tf.zeros([tf.shape(users)[0], self.width], tf.int64) if query is None else query
         columns = query_columns(self.features).values()
         told = tf.add_n([feature_vectors(table, query[:, part]) for table, part in zip(self.tables, columns)])

@@ -50,8 +50,8 @@ def read_by_candidate(logits: np.ndarray) -> np.ndarray:
 
 
 def join_of(model) -> Join:
-    """How a `TwoTower` makes one logit of those of a user's several vectors or slots, the same as in its rankings and its
-    loss."""
+    """How a `TwoTower` makes one logit of those of a user's several vectors or slots: as its rankings, or its loss,
+    do."""
     if model.target_aware:
         return read_by_candidate
     return largest if model.score_temperature is None else summed

@@ -70,8 +70,8 @@ class _Encoded:
 def evaluate_model(trained: Trained, config: Config, points: dict) -> dict:
     """Evaluates a model on --data_dir; writes metrics and pictures into --workdir, and prints the tables.
 
-    A model of several intents also gets the metrics of `intent_report`, and one user as intents.png and intents.json. One
-    that is `target_aware` gets its AUCs alone.
+    A model of several intents also gets the metrics of `intent_report`, and one user as intents.png and intents.json.
+    One that is `target_aware` gets its AUCs alone.
 
     Args:
       trained: the model.

@@ -128,13 +128,13 @@ def check_settings(ks: Sequence[str], candidate_sets: Sequence[str]) -> list[int
 
 
 def check_model(config: EvaluateConfig, encoder: type, num_intents: int) -> None:
-    """`UserError` where --eval_intents asks for more than the model's H intents, or nobody for --auc that alone it has."""
+    """`UserError` where --eval_intents asks for more than the H intents of a model, or rankings of one without any."""
     if not config.auc:
         encoder.refuse_search("evaluate ranks the catalogue", "give --auc, which compares pairs")
     if config.eval_intents > num_intents:
         raise UserError(f"--eval_intents={config.eval_intents}: the model has {num_intents} vector"
-                        f"{'s' if num_intents > 1 else ''} per user (--num_intents of --model=multi_clrec, --interests of "
-                        f"--user_encoder=mind); give at most {num_intents}")
+                        f"{'s' if num_intents > 1 else ''} per user (--num_intents of --model=multi_clrec, --interests "
+                        f"of --user_encoder=mind); give at most {num_intents}")
 
 
 def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int) -> None:

@@ -1,6 +1,7 @@
 """Auxiliary losses: of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"), and of HPMN. Pure.
 
-Letters: B batch, N items, H intents, K slots of memory, D width. Logits are cosines over the temperature; results are float32, nats.
+Letters: B batch, N items, H intents, K slots of memory, D width. Logits are cosines over the temperature; results are
+float32, nats.
 """
 import tensorflow as tf
 

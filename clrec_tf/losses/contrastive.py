@@ -1,6 +1,7 @@
 """The contrastive loss of CLRec and what its denominator is made of. Pure functions of logits.
 
-Letters: B batch, N candidates, L of each row's own, D width, K slots of a target-aware user. All results are float32, whatever the inputs' precision.
+Letters: B batch, N candidates, L candidates of a row's own, D width, K slots of a user that each candidate reads by
+itself. All results are float32, whatever the inputs' precision.
 """
 import functools
 import math
@@ -19,8 +20,8 @@ def l2_normalize(vectors: tf.Tensor) -> tf.Tensor:
 def attended_logits(logits: tf.Tensor, axis: int) -> tf.Tensor:
     """φ = Σ_k softmax_k(φ_k)·φ_k: a candidate reads those of a user's K slots that it is close to.
 
-    The attention of target-aware encoders (RUM, HPMN) with products of slot and candidate: Σ_k a_k·⟨m_k, y⟩ = ⟨Σ_k a_k·m_k,
-    y⟩, so nothing of width D is laid out for each pair.
+    The attention of target-aware encoders (RUM, HPMN), by products of slot and candidate: Σ_k a_k·⟨m_k, y⟩ is
+    ⟨Σ_k a_k·m_k, y⟩, so nothing of width D is laid out for each pair.
 
     Args:
       logits: φ_k = ⟨m_k, y⟩/ρ, any shape.
@@ -52,8 +53,8 @@ def pairwise_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> t
 
 
 def listed_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
-    """φ of each user with items of its own: users [B,D], or slots [B,K,D] as of `pairwise_logits`, items [B,L,D] -> [B,L]
-    float32."""
+    """φ of each user with items of its own: users [B,D], or slots [B,K,D] as of `pairwise_logits`, items [B,L,D] ->
+    [B,L] float32."""
     tf.debugging.assert_shapes([(users, _letters(users)), (items, "BLD")])
     users, items = tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32)
     if users.shape.rank == 2:
@@ -62,8 +63,8 @@ def listed_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.
 
 
 def paired_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
-    """φ(x_b, y_b) = ⟨f, g⟩ / ρ of each user with its own item: [B,D], or slots [B,K,D] as of `pairwise_logits`, and [B,D]
-    -> [B] float32."""
+    """φ(x_b, y_b) = ⟨f, g⟩ / ρ of each user with its own item: [B,D], or slots [B,K,D] as of `pairwise_logits`, and
+    [B,D] -> [B] float32."""
     tf.debugging.assert_shapes([(users, _letters(users)), (items, "BD")])
     users, items = tf.cast(users, tf.float32) / temperature, tf.cast(items, tf.float32)
     if users.shape.rank == 2:

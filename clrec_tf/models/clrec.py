@@ -126,8 +126,8 @@ class CLRec(TwoTower):
                       dwell if "dwell" in reads else None, events, seed=seed)
 
     def _asked(self, users, known, query):
-        """Users ready to be compared, from what their clicks tell [B,D] or [B,K,D], whether there are any [B], and query
-        rows."""
+        """Users ready to be compared, from what their clicks tell [B,D] or [B,K,D], whether there are any [B], and
+        query rows."""
         if self.query_encoder is not None:
             known = known[:, None] if users.shape.rank == 2 else known[:, None, None]
             users = self.query_encoder(tf.where(known, users, 0.0), query)

@@ -95,8 +95,8 @@ class Encoder:
         return self.user_vectors(users) if self.model.target_aware else self.searched(users, count)
 
     def user_vectors(self, users: EvaluationSet) -> np.ndarray:
-        """f(x) [U,D] float32 of every user, the heaviest of several, ready to be compared; slots [U,K,D] of a model that is
-        `target_aware`."""
+        """f(x) [U,D] float32 of every user, the heaviest of several, ready to be compared; slots [U,K,D] of a model
+        that is `target_aware`."""
         return np.concatenate([vectors.numpy() for vectors in self._user_chunks(self._users, users)])
 
     def user_intents(self, users: EvaluationSet, count: Optional[int] = None

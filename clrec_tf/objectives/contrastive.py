@@ -61,9 +61,9 @@ class ContrastiveSettings(QueueSettings):
     def _check_all_clicks(self, config):
         """`UserError` where a setting says something of a queue that there is not, or scores are no inner products."""
         if config.encoder_class.target_aware:
-            raise UserError(f"--queue=all_clicks and --user_encoder={config.encoder_class.registered_name}: it multiplies "
-                            "one vector per user by all items, and here each candidate reads a user's memory by itself; "
-                            "use --queue=cached or raw, or --loss=full_softmax")
+            raise UserError(f"--queue=all_clicks and --user_encoder={config.encoder_class.registered_name}: it "
+                            "multiplies one vector per user by all items, and here each candidate reads a user's memory "
+                            "by itself; use --queue=cached or raw, or --loss=full_softmax")
         if self.mask_same_user:
             raise UserError("--mask_same_user and --queue=all_clicks: it holds numbers of clicks, not whose they are; "
                             "give one of them")

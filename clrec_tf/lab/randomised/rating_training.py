@@ -122,8 +122,8 @@ class Training:
         content = None if data.vectors is None else np.pad(data.vectors, ((1, 0), (0, 0)))
         self.model = build_model(config, schema, content, seed)
         if self.model.target_aware or (self.model.num_intents > 1 and not self.model.routes_by_category):
-            raise UserError(f"--user_encoder={config.encoder_class.registered_name} gives several vectors of a user, and "
-                            "losses are compared by one of each: use another encoder")
+            raise UserError(f"--user_encoder={config.encoder_class.registered_name} gives several vectors of a user, "
+                            "and losses are compared by one of each: use another encoder")
         self._steps = -(-len(examples["weight"]) // config.train.batch_size)
         optimizer = build_optimizer(config.train, epochs * self._steps)
         optimizer.build(self.model.trainable_variables)
