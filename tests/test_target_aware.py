@@ -82,6 +82,22 @@ def test_each_candidate_reads_the_slots_by_itself(vectors):
     np.testing.assert_allclose(listed, [expected[0], expected[1][::-1], expected[2]], rtol=1e-5)
 
 
+def test_gradient_of_a_read_by_differences():
+    rng = np.random.default_rng(3)
+    logits, upstream = rng.normal(0, 2, (2, 3, 4)), rng.normal(size=(2, 4))
+    value = lambda logits: np.sum(upstream * contrastive.attended_logits(tf.constant(logits), axis=1).numpy())
+    with tf.GradientTape() as tape:
+        given = tf.constant(logits)
+        tape.watch(given)
+        total = tf.reduce_sum(upstream * contrastive.attended_logits(given, axis=1))
+    expected = np.zeros_like(logits)
+    for place in np.ndindex(logits.shape):
+        shift = np.zeros_like(logits)
+        shift[place] = 1e-5
+        expected[place] = (value(logits + shift) - value(logits - shift)) / 2e-5
+    np.testing.assert_allclose(tape.gradient(total, given), expected, atol=1e-8)
+
+
 def test_of_one_slot_all_is_as_of_a_vector(vectors):
     slots, items = vectors
     for function, of in ((contrastive.pairwise_logits, items), (contrastive.paired_logits, items[:3]),

@@ -23,11 +23,25 @@ def attended_logits(logits: tf.Tensor, axis: int) -> tf.Tensor:
     The attention of target-aware encoders (RUM, HPMN), by products of slot and candidate: Σ_k a_k·⟨m_k, y⟩ is
     ⟨Σ_k a_k·m_k, y⟩, so nothing of width D is laid out for each pair.
 
+    The gradient is ∂φ/∂φ_k = a_k·(1 + φ_k − φ), from shares a_k that are there.
+
     Args:
       logits: φ_k = ⟨m_k, y⟩/ρ, any shape.
       axis: of the slots, which the result does not have.
     """
-    return tf.reduce_sum(tf.nn.softmax(logits, axis) * logits, axis)
+    @tf.custom_gradient
+    def read(logits):
+        # Not tf.nn.softmax, which lays its input out anew where the axis is not the last.
+        exponentials = tf.exp(logits - tf.reduce_max(logits, axis, keepdims=True))
+        shares = exponentials / tf.reduce_sum(exponentials, axis, keepdims=True)
+        result = tf.reduce_sum(shares * logits, axis, keepdims=True)
+
+        def gradient(upstream):
+            return tf.expand_dims(upstream, axis) * shares * (1.0 + logits - result)
+
+        return tf.squeeze(result, axis), gradient
+
+    return read(logits)
 
 
 def pairwise_logits(users: tf.Tensor, items: tf.Tensor, temperature: float) -> tf.Tensor:
