@@ -24,6 +24,7 @@ from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.full_softmax import FullSoftmax
 from clrec_tf.objectives.negative_sampling import NegativeSampling
 from clrec_tf.publishing.export_run import export
+from clrec_tf.report import write_report
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.train import run_stages
 from clrec_tf.training.restore import load_trained
@@ -254,6 +255,8 @@ def test_a_planted_successor_is_told_from_a_random_item(data_dir, tmp_path, name
     references = [result["most_popular/auc/paired"], result["untrained/auc/paired"]]
     assert result["auc/paired"] > .75 > .6 > max(references) and not [key for key in result if "/full" in key]
     assert json.loads((tmp_path / "metrics.json").read_text())["auc/paired"] == result["auc/paired"]
+    write_report([str(tmp_path)], str(tmp_path / "page.html"))
+    assert f"{result['auc/paired']:.4f}" in (tmp_path / "page.html").read_text()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     found = {row["step"]: row["valid/auc/paired"] for row in rows if "valid/auc/paired" in row}
     assert len(found) == 2 and result["step"] == max(found, key=found.get)
