@@ -153,7 +153,8 @@ def test_heaviest_first_and_what_a_user_does_not_have_finds_nothing_more():
 def small(**settings):
     """The world of exported bundles with an untrained model of two interests, the most that 4 clicks have."""
     world = exported.world("string")
-    config = Config.of(embedding_dim=8, max_history=exported.HISTORY, user_encoder="mind", interests=2, **settings)
+    config = Config.of(embedding_dim=8, max_history=exported.HISTORY, user_encoder="mind", interests=2,
+                       label_attention=1.0, **settings)
     return dataclasses.replace(world, model=build_model(config, world.schema))
 
 

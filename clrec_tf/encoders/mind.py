@@ -69,9 +69,10 @@ class MindSettings(Section):
     interests: int = setting(4, "Interests K, vectors per user; a user of n clicks has log2(n) of them, rounded down, "
                                 "at least one and at most K.", lower=1, upper=16)
     routing_iterations: int = setting(3, "Iterations of the dynamic routing (MIND: 3).", lower=1)
-    label_attention: float = setting(1.0,
+    label_attention: float = setting(100.0,
         "Sharpness p of the attention by which a training target mixes its user's interests: 0 takes their mean, a "
-        "large one the nearest alone.", lower=0.0)
+        "large one the nearest alone. The softer, the more a mixture tells of its target, which no request has.",
+        lower=0.0)
 
 
 @ENCODERS.register("mind")
