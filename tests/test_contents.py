@@ -16,7 +16,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
 from clrec_tf.publishing import update_files
 from clrec_tf.retrieval import user_requests
-from clrec_tf.tables import texts
+from clrec_tf.tabular_files import texts
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS

@@ -8,7 +8,7 @@ import pytest
 from clrec_tf.data import ids
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import values
 from tests import log_files
 from tests.log_files import feature_values
 from tests.log_files import read

@@ -7,7 +7,7 @@ import pytest
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import quotes
+from clrec_tf.tabular_files import quotes
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS

@@ -9,7 +9,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import outliers
-from clrec_tf.tables import time_units
+from clrec_tf.tabular_files import time_units
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS

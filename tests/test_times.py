@@ -3,7 +3,7 @@ import pytest
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import times
 from tests.test_logs import COLUMNS
 from tests.test_logs import read
 from tests.test_logs import written

@@ -17,11 +17,11 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import ROW
-from clrec_tf.tables import headers
-from clrec_tf.tables.table_parts import EXTRA
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import ROW
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files import values
 
 FEATURES = ("category", "brand")
 MAX_LINE = 2**20  # characters of one product; descriptions have some ten thousand

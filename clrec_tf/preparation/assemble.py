@@ -24,7 +24,7 @@ from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation import user_features
 from clrec_tf.preparation import user_split
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import times
 
 
 def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:

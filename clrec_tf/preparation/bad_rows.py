@@ -5,11 +5,11 @@ import polars as pl
 from clrec_tf.data import ids
 from clrec_tf.errors import DataError
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import ROW
-from clrec_tf.tables.frames import Table
-from clrec_tf.tables.table_parts import EXTRA
-from clrec_tf.tables.time_units import Clock
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import ROW
+from clrec_tf.tabular_files.frames import Table
+from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files.time_units import Clock
 
 EXAMPLES = 5
 _MANY = 1 / 3  # share of bad rows above which nobody is told how to leave them out

@@ -4,8 +4,8 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import frames
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files import values
 
 
 def read_dense(path: str) -> tuple[list[str], np.ndarray]:

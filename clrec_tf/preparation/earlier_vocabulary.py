@@ -15,7 +15,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.splits import DAY
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import times
 
 @dataclasses.dataclass(frozen=True)
 class EarlierVocabulary:

@@ -12,11 +12,11 @@ from clrec_tf.preparation.log_source import Source
 from clrec_tf.preparation import query_features
 from clrec_tf.preparation import sequences
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import delimiters
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import Table
-from clrec_tf.tables import headers
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import Table
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files import values
 
 _OPTIONAL = ("timestamp", "event", "dwell", "order")
 

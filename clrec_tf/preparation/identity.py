@@ -6,7 +6,7 @@ import os
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import file_sets
+from clrec_tf.tabular_files import file_sets
 
 # Not part of a data set's identity: files count by content, and these two do not change what is written.
 _FOLDERS = ("vocabulary_from",)  # of prepare, by their manifest

@@ -10,9 +10,9 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import logs
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import file_sets
-from clrec_tf.tables import frames
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files import times
 
 
 def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series, item_id: np.ndarray, clicks: Clicks,

@@ -9,14 +9,14 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_json
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import delimiters
-from clrec_tf.tables import file_sets
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import ROW
-from clrec_tf.tables.frames import Table
-from clrec_tf.tables import headers
-from clrec_tf.tables.table_parts import EXTRA
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import ROW
+from clrec_tf.tabular_files.frames import Table
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files import values
 
 MOVIELENS_GENRES = ("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
                     "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller",

@@ -6,13 +6,13 @@ import polars as pl
 from clrec_tf.errors import DataError
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.system import json_files
-from clrec_tf.tables import contents
-from clrec_tf.tables import file_sets
-from clrec_tf.tables import frames
-from clrec_tf.tables import json_tables
-from clrec_tf.tables import table_parts
-from clrec_tf.tables import texts
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files import json_tables
+from clrec_tf.tabular_files import table_parts
+from clrec_tf.tabular_files import texts
+from clrec_tf.tabular_files import values
 
 _HEAD = 2**16  # bytes that tell what a file is
 

@@ -8,12 +8,12 @@ import polars as pl
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import delimiters
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import ROW
-from clrec_tf.tables.frames import Table
-from clrec_tf.tables import headers
-from clrec_tf.tables.table_parts import EXTRA
+from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import ROW
+from clrec_tf.tabular_files.frames import Table
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files.table_parts import EXTRA
 
 
 @dataclasses.dataclass(frozen=True)

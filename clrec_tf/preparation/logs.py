@@ -18,12 +18,12 @@ from clrec_tf.preparation.formats import FORMATS
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.log_source import Source
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import file_sets
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import ROW
-from clrec_tf.tables.table_parts import EXTRA
-from clrec_tf.tables import times
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import ROW
+from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files import times
+from clrec_tf.tabular_files import values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import numpy as np
 
 from clrec_tf.preparation import splits
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import times
 
 _FEW = 0.001  # share of the clicks that a test part must have, not to be taken for outliers behind a gap
 

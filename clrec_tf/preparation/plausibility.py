@@ -15,7 +15,7 @@ from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import DAY
 from clrec_tf.preparation.vocabulary import integers
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import times
 
 LARGEST_SHARE = 0.1  # of all clicks that one user or one item may have,
 TIMES_THE_MEAN = 5  # and where there are few of them, this many times the mean

@@ -17,8 +17,8 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import doubts
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import delimiters
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import values
 
 
 @dataclasses.dataclass(frozen=True)

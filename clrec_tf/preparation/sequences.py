@@ -8,13 +8,13 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import log_source
 from clrec_tf.preparation.log_source import Source
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import delimiters
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import ROW
-from clrec_tf.tables.frames import Table
-from clrec_tf.tables import headers
-from clrec_tf.tables.table_parts import EXTRA
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import ROW
+from clrec_tf.tabular_files.frames import Table
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files import values
 
 _PAIR = r"^\s*(\S+)(?:\s+(\S+))?(?:\s+(\S.*?))?\s*$"
 

@@ -16,10 +16,10 @@ from clrec_tf.preparation import item_features
 from clrec_tf.preparation import query_features
 from clrec_tf.preparation.query_features import Column
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import frames
-from clrec_tf.tables.frames import Table
-from clrec_tf.tables import headers
-from clrec_tf.tables import values
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files.frames import Table
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files import values
 
 _RECBOLE = dict(token=CATEGORY, token_seq=LIST, float=NUMBER)  # type in the header of a .user file -> kind
 

@@ -18,7 +18,7 @@ from clrec_tf.preparation.splits import TEST
 from clrec_tf.preparation.splits import TRAIN
 from clrec_tf.preparation.splits import VALID
 from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tables import times
+from clrec_tf.tabular_files import times
 
 # Parts beside those of `splits`: history of a user who is evaluated, before all other parts; and left out, after them.
 CONTEXT, LEFT_OUT = TRAIN - 1, TEST + 1

@@ -14,7 +14,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.preparation.vocabulary import bucket
 from clrec_tf.publishing.item_encoder import ItemEncoder
 from clrec_tf.retrieval.bundle import Bundle
-from clrec_tf.tables import values as values_lib
+from clrec_tf.tabular_files import values as values_lib
 
 DESCRIBED = ("features", "content")  # entries of an item
 _SMALLEST_NORM = 1e-6  # as of given vectors

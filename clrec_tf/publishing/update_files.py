@@ -9,7 +9,7 @@ import polars as pl
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.user_requests import json_lines
 from clrec_tf.retrieval.user_requests import parse_item
-from clrec_tf.tables.texts import without_mark
+from clrec_tf.tabular_files.texts import without_mark
 
 
 def read_deletions(path: str, id_type: str) -> np.ndarray:

@@ -13,8 +13,8 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.query_values import QueryValues
-from clrec_tf.tables.texts import without_mark
-from clrec_tf.tables.times import LATEST_SECOND
+from clrec_tf.tabular_files.texts import without_mark
+from clrec_tf.tabular_files.times import LATEST_SECOND
 
 MAX_CLICKS = 100_000  # of one history; more is taken for a mistake
 _FIELDS = ("user_id", "history", "timestamps", "request_time", "dwell", "popularity", "events")

@@ -16,8 +16,8 @@ from clrec_tf.config import RandomisedConfig
 from clrec_tf.config import require
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import frames
-from clrec_tf.tables import table_parts
+from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files import table_parts
 
 SELECTED, RANDOM, PROPENSITIES, VECTORS = "selected_ratings", "random_ratings", "propensity_matrix", "item_vectors"
 

@@ -8,16 +8,16 @@ from typing import Optional, Sequence
 import polars as pl
 
 from clrec_tf.errors import DataError
-from clrec_tf.tables import contents
-from clrec_tf.tables.contents import Content
-from clrec_tf.tables.contents import readable
-from clrec_tf.tables import delimiters
-from clrec_tf.tables import headers
-from clrec_tf.tables import json_tables
-from clrec_tf.tables.json_tables import LINE
-from clrec_tf.tables import quotes
-from clrec_tf.tables import texts
-from clrec_tf.tables.texts import Text
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files.contents import Content
+from clrec_tf.tabular_files.contents import readable
+from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files import json_tables
+from clrec_tf.tabular_files.json_tables import LINE
+from clrec_tf.tabular_files import quotes
+from clrec_tf.tabular_files import texts
+from clrec_tf.tabular_files.texts import Text
 
 EXTRA = "__extra__"  # what a line holds beyond its columns
 

@@ -5,8 +5,8 @@ from typing import Optional, Sequence
 from absl import logging
 
 from clrec_tf.errors import UserError
-from clrec_tf.tables import file_sets
-from clrec_tf.tables import texts
+from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files import texts
 
 SAMPLE = 1000  # lines by which a form is judged
 _WHO = "user|session|visitor|customer|client|member|reviewer|account|author|reader|viewer|buyer|u|uid|sid"

@@ -9,8 +9,8 @@ from absl import logging
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import contents
-from clrec_tf.tables.contents import Content
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files.contents import Content
 
 BOM = codecs.BOM_UTF8
 # Longer marks first: that of UTF-32 begins with that of UTF-16.

@@ -5,9 +5,9 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.system import json_files
-from clrec_tf.tables import contents
-from clrec_tf.tables.contents import Content
-from clrec_tf.tables.texts import Text
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files.contents import Content
+from clrec_tf.tabular_files.texts import Text
 
 LINE = "__line__"  # the whole line
 _SAMPLE = 500  # lines in which columns are looked for

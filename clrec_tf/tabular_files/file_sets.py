@@ -7,7 +7,7 @@ from typing import Optional
 from urllib.parse import unquote
 
 from clrec_tf.errors import UserError
-from clrec_tf.tables import contents
+from clrec_tf.tabular_files import contents
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Spark and Hive write a missing value
 _HIDDEN = ("_", ".")  # names of what is no part: _SUCCESS, .crc

@@ -5,14 +5,14 @@ from typing import Optional, Sequence
 import polars as pl
 
 from clrec_tf.errors import DataError
-from clrec_tf.tables import contents
-from clrec_tf.tables.contents import readable
-from clrec_tf.tables import file_sets
-from clrec_tf.tables.json_tables import LINE
-from clrec_tf.tables.table_parts import open_part
-from clrec_tf.tables.table_parts import Reading
-from clrec_tf.tables.table_parts import TablePart
-from clrec_tf.tables import texts
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files.contents import readable
+from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files.json_tables import LINE
+from clrec_tf.tabular_files.table_parts import open_part
+from clrec_tf.tabular_files.table_parts import Reading
+from clrec_tf.tabular_files.table_parts import TablePart
+from clrec_tf.tabular_files import texts
 
 ROW = "__row__"
 

@@ -10,9 +10,9 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.tables import time_units
-from clrec_tf.tables.time_units import Clock
-from clrec_tf.tables.time_units import PLAUSIBLE_SECOND
+from clrec_tf.tabular_files import time_units
+from clrec_tf.tabular_files.time_units import Clock
+from clrec_tf.tabular_files.time_units import PLAUSIBLE_SECOND
 
 LATEST_SECOND = 100_000_000_000  # the year 5138: what is later is in milliseconds
 EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier has no date
