@@ -17,6 +17,7 @@ from clrec_tf.settings.data import WorldConfig
 from clrec_tf.settings.days import DaysConfig
 from clrec_tf.settings.dial import DialConfig
 from clrec_tf.settings.model import ModelConfig
+from clrec_tf.settings.paper_tables import TablesConfig
 from clrec_tf.settings.proofs import BenchmarkConfig
 from clrec_tf.settings.proofs import ExposureWorldConfig
 from clrec_tf.settings.proofs import ProofConfig
@@ -37,7 +38,8 @@ SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
     cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, report=ReportConfig, export=ExportConfig,
     retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig, days=DaysConfig, benchmark=BenchmarkConfig,
-    proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig)
+    proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig,
+    tables=TablesConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
 PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES,))
@@ -89,6 +91,7 @@ class Config:
     exposure_world: ExposureWorldConfig = ExposureWorldConfig()
     proof: ProofConfig = ProofConfig()
     randomised: RandomisedConfig = RandomisedConfig()
+    tables: TablesConfig = TablesConfig()
     plugs: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
