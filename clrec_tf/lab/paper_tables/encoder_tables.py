@@ -15,8 +15,9 @@ COSINE_TEXT = "Without the cosine the temperature is 1, since an inner product h
 
 
 def _hits(figures):
-    """HR@50 with the figures of production, and of the same model at popularity 1."""
-    return (Column("hr@50/full", paper={ANY_DATA: figures}), Column("hr@50/full/popularity=1"))
+    """HR@50 as trained, beside the figures of production, and of the same models at popularity 1, in their order."""
+    return (Column("hr@50/full", paper={ANY_DATA: figures}),
+            Column("hr@50/full/popularity=1", order=tuple(sorted(figures, key=figures.get, reverse=True))))
 
 
 T11 = Table(

@@ -34,7 +34,9 @@ T6 = Table(
      Row("CLRec + negatives with features", dict(candidate_features=True))),
     (Column("hr@50/full", 4, {ANY_DATA: {"CLRec + negatives w/o features": .174,
                                          "CLRec + negatives with features": .194}}),
-     Column("hr@50/full/popularity=1"), Column("aggregate_diversity@10/full", 0)),
+     Column("hr@50/full/popularity=1",
+            order=("CLRec + negatives with features", "CLRec + negatives w/o features")),
+     Column("aggregate_diversity@10/full", 0)),
     {"generated": On(4, SMALL), "ml1m_genres": On(15, ML1M), "beauty5": On(8, SMALL | dict(embedding_dim=64))},
     ATTENTION)
 

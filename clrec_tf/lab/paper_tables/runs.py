@@ -43,14 +43,22 @@ class Run:
       row: see there.
       seed: of initial values and order.
       settings: by flag, those given alone.
-      config: all of them, without folders.
+      base: what they are added to.
       workdir: the run's folder.
     """
     row: Row
     seed: int
     settings: dict
-    config: Config
+    base: Config
     workdir: str
+
+    @property
+    def config(self) -> Config:
+        """All settings but folders; `UserError` where this version does not take one."""
+        try:
+            return self.base.but(**self.settings).without_unread()
+        except UserError as error:
+            raise UserError(f"row {self.row.name}: {error}; --table_rows chooses other rows") from error
 
     @property
     def result(self) -> dict:
@@ -66,39 +74,29 @@ def plan(table: Table, data: str, config: Config) -> list[Run]:
     """All runs of a table on a data set, seed by seed.
 
     Raises:
-      UserError: --tables_dir is missing or holds something else; a row's settings are refused.
+      UserError: --tables_dir is missing or holds something else.
     """
     folder = require(config.tables.tables_dir, "tables_dir", "prepared data and runs are kept there")
     _claim(folder)
     first, count = config.paths.seed, config.tables.table_seeds or table.seeds
-    runs = []
+    base, runs = Config.of(threads=config.train.threads, parallel_ops=config.train.parallel_ops), []
     for seed in range(first, first + count):
         for row in table.rows_on(data):
             settings = {**table.settings, **table.data[data].settings, **row.settings, "seed": seed}
             settings |= dict(epochs=config.tables.table_epochs) if config.tables.table_epochs else {}
-            base = Config.of(threads=config.train.threads, parallel_ops=config.train.parallel_ops)
-            try:
-                made = base.but(**settings).without_unread()
-            except UserError as error:
-                made = error
             workdir = os.path.join(folder, table.name, data, _slug(row.name), f"seed_{seed}")
-            runs.append(Run(row, seed, settings, made, workdir))
+            runs.append(Run(row, seed, settings, base, workdir))
     return runs
 
 
 def chosen(table: Table, runs: list[Run], names: tuple[str, ...]) -> list[Run]:
-    """The runs of the rows of --table_rows.
-
-    Raises:
-      UserError: an unknown row, settings that this version does not take, or a row that is not trained is missing.
-    """
+    """The runs of the rows of --table_rows; `UserError` for an unknown row, or settings that this version refuses."""
     names = [table.row(name).name for name in names] or [row.name for row in table.rows]
     kept = [run for run in runs if run.row.name in names]
     if not kept:
         raise UserError(f"--table_rows={','.join(names)}: this data set has none of these rows")
     for run in kept:
-        if isinstance(run.config, UserError):
-            raise UserError(f"row {run.row.name} of {table.name}: {run.config}; --table_rows chooses other rows")
+        run.config  # pylint: disable=pointless-statement  (refuses)
     return kept
 
 
