@@ -12,8 +12,11 @@ from clrec_tf.preparation.generate import generate_log
 from clrec_tf.preparation.prepare_folder import prepare_folder
 
 PUBLIC, GENERATED, SIMULATED = "public", "generated", "simulated"
-_SIZES = {GENERATED: ("world_users", "world_items", "world_intents", "world_clicks_per_user"),
-          SIMULATED: ("exposure_size", "exposure_users", "exposure_items", "exposure_visits", "exposure_weeks")}
+# Section of the flags, and those that say how much is drawn.
+_SIZES = {GENERATED: ("world", ("world_users", "world_items", "world_intents", "world_clicks_per_user")),
+          SIMULATED: ("exposure_world", ("exposure_size", "exposure_users", "exposure_items", "exposure_visits",
+                                         "exposure_weeks")),
+          PUBLIC: ("world", ())}
 _BY_USER = dict(split="by_user", max_sequence_length=100, min_train_length=2)
 _TAOBAO = dict(utc_offset=8.0, from_time="2017-11-25", to_time="2017-12-04", max_bad_rows=1)
 _SIMULATOR = dict(exposure_policy="pop", intent_bonus=3.0)
@@ -83,9 +86,9 @@ def prepared(name: str, config: Config) -> Config:
     """
     data = DATA_SETS[name]
     folder = os.path.join(config.tables.tables_dir, "data", name)
-    sizes = {size: getattr(section, size) for section in (config.world, config.exposure_world)
-             for size in _SIZES.get(data.source, ()) if hasattr(section, size)}
-    record.keep(folder, dict(seed=config.paths.seed, **sizes, **data.settings))
+    section, sizes = _SIZES[data.source]
+    drawn = {size: getattr(getattr(config, section), size) for size in sizes}
+    record.keep(folder, dict(seed=config.paths.seed, **drawn, **data.settings))
     config = config.but(data_dir=os.path.join(folder, "data"), **data.settings)
     with quietly(os.path.join(folder, "prepare.txt")):
         if data.source == SIMULATED:

@@ -1,4 +1,8 @@
-"""A reported table as Markdown."""
+"""A reported table as Markdown, whose text has lines as short as those of this project's pages."""
+import textwrap
+
+LEGEND = ("a metric's name states its candidates. Brackets: least and largest of the seeds. order: of the pairs with other "
+          "rows, how many have the paper's order.")
 
 
 def markdown(report: dict) -> str:
@@ -17,18 +21,22 @@ def markdown(report: dict) -> str:
             cells[name].append(_ours(row, digits))
             cells[name] += [f"{row['ratio']:.2f}" if "ratio" in row else ""] * published
             cells[name] += [f"{row['agreeing']} of {row['pairs']}" if "pairs" in row else ""] * ordered
-    lines = [f"### {report['table']}: {report['title']}", "", f"{report['says']}", "",
-             f"Data: {report['data_description']} (`{report['data']}`); a metric's name states its candidates. "
-             "Brackets: least and largest of the seeds. order: of the pairs with other rows, how many have the paper's "
-             "order.", "", _line(head), _line(["---"] * len(head)), *map(_line, cells.values()), ""]
+    lines = [f"### {report['table']}: {report['title']}", "", _wrapped(report["says"]), "",
+             _wrapped(f"Data: {report['data_description']} (`{report['data']}`); {LEGEND}"), "",
+             _line(head), _line(["---"] * len(head)), *map(_line, cells.values()), ""]
+    said = []
     for column in report["columns"]:
         if column["pairs"]:
-            lines.append(f"* `{column['metric']}`: {column['agreeing']} of {column['pairs']} pairs of rows have the "
-                         "paper's order.")
-        lines += [f"* {sentence}" for sentence in column["differences"]]
-    if report["not_run"]:
-        lines.append(f"* Not run: {', '.join(report['not_run'])}.")
-    return "\n".join(lines) + "\n"
+            said.append(f"`{column['metric']}`: {column['agreeing']} of {column['pairs']} pairs of rows have the paper's "
+                        "order.")
+        said += column["differences"]
+    said += [f"Not run: {', '.join(report['not_run'])}."] if report["not_run"] else []
+    return "\n".join([*lines, *(_wrapped(f"* {sentence}") for sentence in said)]) + "\n"
+
+
+def _wrapped(text):
+    return textwrap.fill(text, 120, subsequent_indent="  " if text.startswith("* ") else "", break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def _ours(row, digits):

@@ -127,7 +127,7 @@ def work(table: Table, runs: list[Run], todo: list[Run], config: Config) -> Iter
 def check_records(runs: list[Run], data: Config) -> None:
     """`UserError` where a run began with other settings, also one that is finished; writes the record of new ones."""
     for run in runs:
-        record.keep(run.workdir, dict(run.settings, data_dir=os.path.basename(os.path.dirname(data.paths.data_dir))))
+        record.keep(run.workdir, dict(run.settings, data=os.path.basename(os.path.dirname(data.paths.data_dir))))
 
 
 def measured(table: Table, run: Run, runs: list[Run], data: Config) -> dict:
