@@ -5,7 +5,8 @@
   python -m clrec_tf.tables --table=T10 --table_data=beauty --public_dir=PUBLIC --tables_dir=TABLES
 
 Each row is prepared, trained and evaluated as by the commands of these names. The same command goes on where it was
-stopped or killed, and repeats nothing that is finished. Hours are of all rows and seeds on 2 cores."""
+stopped or killed, and repeats nothing that is finished. Hours are of all rows and seeds on 2 cores, shared with other
+work."""
 import os
 
 from absl import logging
