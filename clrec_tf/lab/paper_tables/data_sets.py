@@ -78,8 +78,12 @@ def check_files(name: str, config: Config) -> None:
 def prepared(name: str, config: Config) -> Config:
     """Prepares a data set unless that is done.
 
+    Args:
+      name: of `DATA_SETS`.
+      config: of the command: folders, seed, and what says how much is drawn.
+
     Returns:
-      The settings, with --data_dir and, of a simulation, --world_dir.
+      The settings of the data set, with --data_dir and, of a simulation, --world_dir.
 
     Raises:
       UserError: the folder was made with other settings; DataError: a file is missing or bad.
@@ -89,17 +93,17 @@ def prepared(name: str, config: Config) -> Config:
     section, sizes = _SIZES[data.source]
     drawn = {size: getattr(getattr(config, section), size) for size in sizes}
     record.keep(folder, dict(seed=config.paths.seed, **drawn, **data.settings))
-    config = config.but(data_dir=os.path.join(folder, "data"), **data.settings)
+    made = Config.of(seed=config.paths.seed, data_dir=os.path.join(folder, "data"), **drawn, **data.settings)
     with quietly(os.path.join(folder, "prepare.txt")):
         if data.source == SIMULATED:
-            return end_to_end.prepared(config, folder)
+            return end_to_end.prepared(made, folder)
         if data.source == GENERATED:
-            settings = generate_log(config.paths, config.world, config.prepare)
+            settings = generate_log(made.paths, made.world, made.prepare)
         else:
             items = dict(item_features=_found(config, data.items)) if data.items else {}
-            settings = config.but(input=_found(config, data.log), **items).prepare
-        prepare_folder(config.paths, settings)
-    return config
+            settings = made.but(input=_found(config, data.log), **items).prepare
+        prepare_folder(made.paths, settings)
+    return made
 
 
 @contextlib.contextmanager

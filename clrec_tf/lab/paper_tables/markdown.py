@@ -35,8 +35,11 @@ def markdown(report: dict) -> str:
 
 
 def _wrapped(text):
-    return textwrap.fill(text, 120, subsequent_indent="  " if text.startswith("* ") else "", break_long_words=False,
-                         break_on_hyphens=False)
+    indent = "  " if text.startswith("* ") else ""
+    # A line that begins with a plus, as in names of rows, would be an entry of a list.
+    lines = textwrap.wrap(text.replace(" + ", "\0+ "), 120, subsequent_indent=indent, break_long_words=False,
+                          break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _ours(row, digits):

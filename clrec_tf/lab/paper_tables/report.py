@@ -32,7 +32,8 @@ def report(table: Table, data: str, runs: list[Run]) -> dict:
                 data_description=DATA_SETS[data].description,
                 columns=[_column(column, data, results) for column in table.columns],
                 seconds=round(sum(result["seconds"] for made in results.values() for result in made), 1),
-                settings={run.row.name: run.settings for run in runs},
+                settings={run.row.name: {name: value for name, value in run.settings.items() if name != "seed"}
+                          for run in runs},
                 not_run=[name for name in names if not results[name]])
 
 
