@@ -1,4 +1,4 @@
-"""Tables of the paper: orders by pencil, Markdown by pencil, runs that are done once, also after a kill, and refusals."""
+"""Tables of the paper: orders and Markdown by pencil, runs that are done once, also after a kill, and refusals."""
 import contextlib
 import dataclasses
 import itertools

@@ -17,11 +17,11 @@ TAOBAO = {"DNN": .7460, "SVD++": .8371, "GRU4Rec": .8471, "Caser": .8745, "DIEN"
 
 T9 = Table(
     "T9", "AUC of many encoders",
-    "Multi-CLRec is ahead of IPW with its encoder, of CLRec and of all others. Here the encoders before CLRec are trained "
-    "with the same sampled softmax, all rows with the same width, number of negatives and steps. `auc/paired` has both "
-    "rows of each user, where the paper has one by a coin. `auc/paired_rebiased` puts log p̂ back, which a contrastive "
-    "loss divides out and uniform negatives reward. Beauty's file has no time stamps: leave-one-out instead of a split "
-    "by users. Of Taobao's sample categories stand for items.",
+    "Multi-CLRec is ahead of IPW with its encoder, of CLRec and of all others. Here the encoders before CLRec are "
+    "trained with the same sampled softmax, all rows with the same width, number of negatives and epochs. `auc/paired` "
+    "has both rows of each user, where the paper has one by a coin. `auc/paired_rebiased` puts log p̂ back, which a "
+    "contrastive loss divides out and uniform negatives reward. Beauty's file has no time stamps: leave-one-out "
+    "instead of a split by users. Of Taobao's sample categories stand for items.",
     (*(Row(name, dict(user_encoder=encoder, loss="sampled_softmax")) for name, encoder in ENCODERS.items()),
      Row("CLRec", dict(loss="contrastive")),
      Row("IPW + Multi encoder", MULTI | dict(loss="ipw", propensity_data="clicks")),

@@ -22,7 +22,7 @@ def _hits(figures):
 
 T11 = Table(
     "T11", "Positions and time buckets",
-    "The best clicks are found with backward positions and time buckets together, the fewest with forward ones and time "
+    "Most clicks are found with backward positions and time buckets together, fewest with forward ones and time "
     "buckets.",
     (Row("FwdPosEmb", dict(position="forward", time_embedding="none")),
      Row("BackPosEmb", dict(position="backward", time_embedding="none")),
@@ -50,8 +50,9 @@ T12 = Table(
 
 F6 = Table(
     "F6", "Intents in one list of a single vector (figure 6)",
-    "The list of WHA with the cosine mixes a user's intents, that of concatenation is dominated by one. The paper shows "
-    f"one user; here it is the entropy of the categories among the first 50, nats, mean over users. {COSINE_TEXT}",
+    "The list of WHA with the cosine mixes a user's intents, that of concatenation is dominated by one. The paper "
+    "shows one user; here it is the entropy of the categories among the first 50, nats, mean over users. "
+    f"{COSINE_TEXT}",
     (Row("Concatenation + MLP", CONCATENATION), Row("WHA + Cosine", dict(head_aggregation="wha")),
      Row("clicks of the user", measure=measures.history_entropy)),
     (Column("category_entropy@50", 3, order=("WHA + Cosine", "Concatenation + MLP")), Column("hr@50/full")),

@@ -1,8 +1,8 @@
 """A reported table as Markdown, whose text has lines as short as those of this project's pages."""
 import textwrap
 
-LEGEND = ("a metric's name states its candidates. Brackets: least and largest of the seeds. order: of the pairs with other "
-          "rows, how many have the paper's order.")
+LEGEND = ("a metric's name states its candidates. Brackets: least and largest of the seeds. order: of the pairs with "
+          "other rows, how many have the paper's order.")
 
 
 def markdown(report: dict) -> str:
@@ -27,8 +27,8 @@ def markdown(report: dict) -> str:
     said = []
     for column in report["columns"]:
         if column["pairs"]:
-            said.append(f"`{column['metric']}`: {column['agreeing']} of {column['pairs']} pairs of rows have the paper's "
-                        "order.")
+            said.append(f"`{column['metric']}`: {column['agreeing']} of {column['pairs']} pairs of rows have the "
+                        "paper's order.")
         said += column["differences"]
     said += [f"Not run: {', '.join(report['not_run'])}."] if report["not_run"] else []
     return "\n".join([*lines, *(_wrapped(f"* {sentence}") for sentence in said)]) + "\n"

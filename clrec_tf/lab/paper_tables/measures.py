@@ -61,9 +61,9 @@ def list_figures(config: Config, trained: Trained) -> dict[str, float]:
 def lists_in_turn(config: Config, workdirs: list[str]) -> dict[str, float]:
     """The same of the lists of two runs, which take turns within one of --list_length."""
     users, catalogue = _evaluated(config)[1:]
-    lists = [_lists(config, load_trained(config.but(workdir=workdir), config.evaluate.eval_checkpoint), users, catalogue)
-             for workdir in workdirs]
-    return _of_lists(config, in_turn(*lists), users, catalogue)
+    models = [load_trained(config.but(workdir=workdir), config.evaluate.eval_checkpoint) for workdir in workdirs]
+    lists = in_turn(*(_lists(config, trained, users, catalogue) for trained in models))
+    return _of_lists(config, lists, users, catalogue)
 
 
 def distinct_next_clicks(config: Config, workdirs: list[str]) -> dict[str, float]:

@@ -27,5 +27,5 @@ def keep(folder: str, settings: dict) -> None:
     before = load_json(path, "run the same command again", f"delete {folder}")
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
-            raise UserError(f"{name}={now.get(name)} differs from {before.get(name)}, with which {folder} was made: give "
-                            "the old value to go on, or another --tables_dir to start anew")
+            raise UserError(f"{name}={now.get(name)} differs from {before.get(name)}, with which {folder} was made: "
+                            "give the old value to go on, or another --tables_dir to start anew")

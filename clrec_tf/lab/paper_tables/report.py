@@ -22,8 +22,8 @@ def report(table: Table, data: str, runs: list[Run]) -> dict:
       runs: of `runs.plan`.
 
     Returns:
-      `columns`: one dict per metric with `rows` (name -> `paper`, `mean`, `low`, `high`, `seeds`, `ratio`, `agreeing` of
-      `pairs`), `agreeing` of `pairs`, and `differences`, a sentence for each pair of neighbours in the paper's order
+      `columns`: one dict per metric with `rows` (name -> `paper`, `mean`, `low`, `high`, `seeds`, `ratio`, `agreeing`
+      of `pairs`), `agreeing` of `pairs`, and `differences`, a sentence for each pair of neighbours in the paper's order
       that is ordered otherwise. `not_run`: names of rows without a figure. What has no value is left out.
     """
     names = [row.name for row in table.rows_on(data)]
@@ -70,7 +70,8 @@ def draw(table: Table, data: str, runs: list[Run], folder: str) -> str:
     if not first:
         return ""
     shown = dict(list(first.items())[-MOST_SERIES:])
-    prefix = next(name for name in next(iter(shown.values())) if name.startswith("degree_histogram@")).rpartition("/")[0]
-    series = {"training clicks": (next(iter(shown.values())), "truth/degree_histogram/")}
+    one = next(iter(shown.values()))
+    prefix = next(name for name in one if name.startswith("degree_histogram@")).rpartition("/")[0]
+    series = {"training clicks": (one, "truth/degree_histogram/")}
     series |= {name: (result, f"{prefix}/") for name, result in shown.items()}
     return draw_degree_histogram(os.path.join(folder, PICTURE_FILE), series, f"{table.title}: {data}")

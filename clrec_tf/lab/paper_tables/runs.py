@@ -110,7 +110,7 @@ def work(table: Table, runs: list[Run], todo: list[Run], config: Config) -> Iter
       config: with the folders of the data, from `data_sets.prepared`.
 
     Raises:
-      UserError: other settings than those a run began with. StoppedError: a signal came.
+      UserError: a row needs another that is not trained. StoppedError: a signal came.
     """
     open_runs = [run for run in todo if not run.result]
     for number, run in enumerate(open_runs):
