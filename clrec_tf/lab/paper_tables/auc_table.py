@@ -28,5 +28,5 @@ T9 = Table(
      Row("Multi-CLRec", MULTI | dict(loss="contrastive"))),
     (Column("auc/paired", 4, {ANY_DATA: TAOBAO, "beauty5": AMAZON}), Column("auc/paired_rebiased"),
      Column("auc/coin_flip")),
-    {"taobao_categories": On(12, SMALL | dict(max_history=99)), "generated_by_user": On(25, SMALL),
+    {"taobao_categories": On(14, SMALL | dict(max_history=99)), "generated_by_user": On(25, SMALL),
      "beauty5": On(45, SMALL | dict(embedding_dim=64))}, ATTENTION | dict(auc=True), seeds=1)

@@ -31,8 +31,8 @@ T11 = Table(
      Row("BackPosEmb + TBE", dict(position="backward"))),
     _hits({"FwdPosEmb": .185, "BackPosEmb": .182, "TimeBucketEmb": .189, "FwdPosEmb + TBE": .164,
            "BackPosEmb + TBE": .191}),
-    {"simulator": On(6, SMALL), "ml100k": On(8, SMALL | dict(max_history=50)),
-     "taobao": On(8, SMALL | dict(max_history=50))}, ATTENTION)
+    {"simulator": On(6, SMALL), "ml100k": On(12, SMALL | dict(max_history=50)),
+     "taobao": On(12, SMALL | dict(max_history=50))}, ATTENTION)
 
 T12 = Table(
     "T12", "Head aggregation",
@@ -45,8 +45,8 @@ T12 = Table(
      Row("WHA + Cosine", dict(head_aggregation="wha"))),
     _hits({"MeanPooling": .151, "MeanPooling + Cosine": .181, "MeanPooling + MLP": .105,
            "MeanPooling + MLP + Cosine": .177, "Concatenation + MLP": .178, "WHA + Cosine": .197}),
-    {"simulator": On(6, SMALL), "ml100k": On(8, SMALL | dict(max_history=50)),
-     "taobao": On(8, SMALL | dict(max_history=50))}, ATTENTION)
+    {"simulator": On(8, SMALL), "ml100k": On(14, SMALL | dict(max_history=50)),
+     "taobao": On(14, SMALL | dict(max_history=50))}, ATTENTION)
 
 F6 = Table(
     "F6", "Intents in one list of a single vector (figure 6)",
@@ -56,5 +56,5 @@ F6 = Table(
     (Row("Concatenation + MLP", CONCATENATION), Row("WHA + Cosine", dict(head_aggregation="wha")),
      Row("clicks of the user", measure=measures.history_entropy)),
     (Column("category_entropy@50", 3, order=("WHA + Cosine", "Concatenation + MLP")), Column("hr@50/full")),
-    {"simulator": On(2, SMALL), "generated": On(3, SMALL)}, ATTENTION | dict(list_length=50),
+    {"simulator": On(3, SMALL), "generated": On(4, SMALL)}, ATTENTION | dict(list_length=50),
     measure=measures.category_entropy)

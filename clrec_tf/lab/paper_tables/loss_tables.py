@@ -24,7 +24,7 @@ T3 = Table(
     (Column("popularity_index@10/full", 3, {ANY_DATA: {"MIND": .658, "CLRec": .224}}),
      Column("aggregate_diversity@10/full", 0), Column("ctr@10", 4, {ANY_DATA: {"MIND": .0587, "CLRec": .0630}}),
      Column("clicked@10")),
-    {"simulator": On(6, SMALL), "generated": On(8, SMALL), "ml1m": On(25, ML1M)}, ATTENTION,
+    {"simulator": On(5, SMALL), "generated": On(8, SMALL), "ml1m": On(25, ML1M)}, ATTENTION,
     measure=measures.list_figures)
 
 T6 = Table(
