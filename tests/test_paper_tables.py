@@ -223,9 +223,13 @@ def test_a_public_data_set_packed_or_not(tmp_path):
     (tmp_path / "public/ml-1m").mkdir(parents=True)
     (tmp_path / "public/ml-1m/ml-1m.txt").write_text("".join(
         f"{user} {item}\n" for user in range(5) for item in range(user, user + 6)))
-    prepared = data_sets.prepared("ml1m", config(tmp_path / "T", public_dir=str(tmp_path / "public")))
+    settings = dict(public_dir=str(tmp_path / "public"))
+    prepared = data_sets.prepared("ml1m", config(tmp_path / "T", **settings))
     assert load_schema(prepared.paths.data_dir).num_items == 8  # 0 to 7: the last two of 4 to 9 are held out
     assert "share_of_users" in (tmp_path / "T/data/ml1m/prepare.txt").read_text()
+    data_sets.prepared("ml1m", config(tmp_path / "T", **settings))
+    with pytest.raises(UserError, match="^seed=1 differs from 0, with which .*data/ml1m was made: give the old value"):
+        data_sets.prepared("ml1m", config(tmp_path / "T", seed=1, **settings))
 
 
 @pytest.mark.parametrize("table, settings, words", [
