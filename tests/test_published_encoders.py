@@ -1,5 +1,6 @@
 """Query towers of the literature: each against a NumPy loop of its equation, all in what every encoder must keep."""
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -20,9 +21,9 @@ DIM, LENGTH, LENGTHS = 6, 7, [7, 4, 1, 2, 0]
 SMALL = dict(gru4rec=dict(rnn_units=5, rnn_layers=2, dropout=0.0), lstm=dict(rnn_units=5, rnn_layers=2, dropout=0.0),
              dnn=dict(mlp_units=("5", "4")), shan=dict(short_term_clicks=2),
              caser=dict(caser_clicks=3, horizontal_filters=3, vertical_filters=2, dropout=0.0),
-             svdpp={})
+             svdpp={}, dien={}, bert4rec=dict(transformer_layer="post_norm", transformer_heads=2, dropout=0.0))
 NAMES = tuple(SMALL)
-CAUSAL = [name for name in NAMES if ENCODERS.get(name).every_position]
+CAUSAL = [name for name in NAMES if ENCODERS.get(name).every_position and not ENCODERS.get(name).hides_targets]
 
 
 def encoder_of(name, **settings):
@@ -138,8 +139,54 @@ def shan_by_loops(encoder, rows):
     return attend(encoder.short_term, ([attend(encoder.long_term, earlier)] if len(earlier) else []) + list(last))
 
 
+def dien_by_loops(encoder, rows):
+    interests = gru(encoder.extractor, [row * DIM ** .5 for row in rows])
+    scores = [interest @ encoder.attention.numpy() @ interests[-1] for interest in interests]
+    (kernel, bias), recurrent, state = weights_of(encoder.input_map), encoder.evolution.cell.recurrent, np.zeros(DIM)
+    for interest, share in zip(interests, softmax(scores)):
+        update, reset, new = np.split(interest @ kernel + bias, 3)
+        of_update, of_reset, of_new = np.split(state @ recurrent.numpy(), 3)
+        update = share * sigmoid(update + of_update)
+        state = (1 - update) * state + update * np.tanh(new + sigmoid(reset + of_reset) * of_new)
+    kernel, bias = weights_of(encoder.output_map)
+    return state @ kernel + bias
+
+
+def normalized(vector, scale, shift):
+    return (vector - vector.mean()) / np.sqrt(vector.var() + 1e-6) * scale.numpy() + shift.numpy()
+
+
+def gelu(values):
+    return np.array([value * (1 + math.erf(value / 2 ** .5)) / 2 for value in values])
+
+
+def bert4rec_states(encoder, rows, masked=()):
+    """Users at each place of the clicks, some of them masked, and at the mask behind."""
+    mask, table, heads = encoder.mask_vector.numpy()[0], encoder.click_encoder.position_table.table.numpy(), 2
+    states = [(mask if place in masked or place == len(rows) else rows[place]) + table[place]
+              for place in range(len(rows) + 1)]
+    states = [state * DIM ** .5 for state in states]
+    for block in encoder.blocks:
+        queries, keys, values = ([state @ part.numpy() for state in states] for part in (
+            block.query, block.key, block.value))
+        after = []
+        for place, state in enumerate(states):
+            seen = []
+            for head in np.split(np.arange(DIM), heads):
+                shares = softmax([queries[place][head] @ key[head] / (DIM / heads) ** .5 for key in keys])
+                seen.extend(sum(share * value[head] for share, value in zip(shares, values)))
+            hidden = normalized(state + seen @ block.output_kernel.numpy(), block.scales[0], block.shifts[0])
+            inner = gelu(hidden @ block.hidden_kernel.numpy() + block.hidden_bias.numpy())
+            after.append(normalized(hidden + inner @ block.last_kernel.numpy() + block.last_bias.numpy(),
+                                    block.scales[1], block.shifts[1]))
+        states = after
+    kernel, bias = weights_of(encoder.output_map)
+    return [normalized(gelu(state @ kernel + bias), encoder.scale, encoder.shift) for state in states]
+
+
 LOOPS = dict(gru4rec=recurrent_by_loops(gru), lstm=recurrent_by_loops(lstm), dnn=dnn_by_loops, caser=caser_by_loops,
-             shan=shan_by_loops, svdpp=lambda encoder, rows: sum(rows) / len(rows) ** .5)
+             shan=shan_by_loops, svdpp=lambda encoder, rows: sum(rows) / len(rows) ** .5, dien=dien_by_loops,
+             bert4rec=lambda encoder, rows: bert4rec_states(encoder, rows)[-1])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -166,7 +213,8 @@ def test_padding_has_no_influence_and_no_history_is_finite(name):
     with tf.GradientTape() as tape:
         tape.watch(clicks.vectors)
         users = tf.reduce_sum(encoder(clicks)[:, :3])
-    of_clicks, *of_weights = tape.gradient(users, [clicks.vectors, *encoder.trainable_weights])
+    of_clicks, *of_weights = map(tf.convert_to_tensor, tape.gradient(
+        users, [clicks.vectors, *encoder.trainable_weights]))
     assert not of_clicks.numpy()[~clicks.mask.numpy()].any()
     assert of_clicks.numpy()[0, -1].any() and all(np.isfinite(part).all() and np.any(part) for part in of_weights)
 
@@ -201,7 +249,7 @@ def test_equal_seeds_give_equal_models(name):
                for two in kernels[:i])
 
 
-@pytest.mark.parametrize("name", ["gru4rec", "lstm", "caser"])
+@pytest.mark.parametrize("name", ["gru4rec", "lstm", "caser", "bert4rec"])
 def test_only_training_drops_and_by_the_steps_seed(name):
     encoder, seed = encoder_of(name, dropout=.5), tf.constant([3, 4], tf.int64)
     encode = lambda seed, training: encoder(clicks_of([5, 3], seed=seed), training).numpy()
@@ -218,6 +266,9 @@ def test_only_training_drops_and_by_the_steps_seed(name):
     (dict(user_encoder="dnn", mlp_units=("wide",)), "--mlp_units=wide: must be widths"),
     (dict(user_encoder="dnn", mlp_units=()), "--mlp_units=: must be widths"),
     (dict(user_encoder="caser", caser_clicks=0), "--caser_clicks=0: must be ≥ 1"),
+    (dict(user_encoder="dien", dien_auxiliary=-1.0), "--dien_auxiliary=-1.0: must be ≥ 0"),
+    (dict(user_encoder="bert4rec", mask_share=1.5), "--mask_share=1.5: must be ≤ 1"),
+    (dict(user_encoder="bert4rec", transformer_heads=3, embedding_dim=8), "--transformer_heads=3 does not divide"),
     (dict(user_encoder="shan", short_term_clicks=0), "--short_term_clicks=0: must be ≥ 1")])
 def test_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):

@@ -168,9 +168,10 @@ def test_padding_has_no_influence_and_no_history_is_finite(name):
     items = tf.constant(np.random.default_rng(0).normal(size=(4, DIM)), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(given.vectors)
-        users = contrastive.l2_normalize(encoder(given))
+        slots, added = encoder.with_auxiliary(given)
+        users = contrastive.l2_normalize(slots)
         total = tf.reduce_sum(contrastive.pairwise_logits(users, items, .07)) + tf.reduce_sum(
-            encoder.auxiliary_losses(users))
+            0.0 if added is None else added)
     of_clicks, *of_weights = tape.gradient(total, [given.vectors, *encoder.trainable_weights])
     assert not of_clicks.numpy()[~given.mask.numpy()].any() and of_clicks.numpy()[0, 7].any()
     assert all(np.isfinite(part).all() and np.any(part) for part in (of_clicks, *of_weights))
@@ -183,8 +184,15 @@ def test_covariance_of_slots(vectors):
         covariance = np.cov(user, bias=True)
         expected.append(.5 * (np.sum(covariance ** 2) - np.sum(np.diag(covariance) ** 2)))
     np.testing.assert_allclose(slot_covariance(tf.constant(slots)), expected, rtol=1e-5)
-    weighted = encoder_of("hpmn", covariance_weight=3.0).auxiliary_losses(tf.constant(slots))
-    np.testing.assert_allclose(weighted, 3 * np.array(expected), rtol=1e-5)
+
+
+def test_hpmn_adds_the_covariance_of_its_slots():
+    encoder = encoder_of("hpmn", covariance_weight=3.0)
+    slots, added = encoder.with_auxiliary(clicks_of([8, 5, 0], 9))
+    np.testing.assert_array_equal(slots, encoder(clicks_of([8, 5, 0], 9)))
+    units = slots.numpy() / np.maximum(np.linalg.norm(slots, axis=2, keepdims=True), 1e-6)
+    np.testing.assert_allclose(added, 3 * slot_covariance(tf.constant(units)), rtol=1e-5)
+    assert added[0] > 0 and added[2] == 0
 
 
 def aware_model():

@@ -30,6 +30,7 @@ class Clicks(NamedTuple):
       events: [B,T] int64, number of each click's behaviour, 0 = none; None: all have none.
       query: [B,W] int64, query rows (see ``query``); None: nothing is known.
       seed: [2] int64 of this step's random numbers, see ``random_draws``; None: there are none, as in serving.
+      asked: [B,T] bool, clicks whose next click is asked for, of `positions`; None: all are.
     """
     vectors: Optional[tf.Tensor]
     items: tf.Tensor
@@ -39,6 +40,7 @@ class Clicks(NamedTuple):
     events: Optional[tf.Tensor] = None
     query: Optional[tf.Tensor] = None
     seed: Optional[tf.Tensor] = None
+    asked: Optional[tf.Tensor] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +120,8 @@ class UserEncoder(tf.keras.layers.Layer):
     reads = frozenset()  # of "times", "dwell": what the encoder reads of clicks beside `vectors` and `items`
     adds_clicks = False  # whether the users are a function of Σ_t X_t and the mask alone, given by `of_sums`
     every_position = False  # whether there is `positions`, which --target_mode=all needs
+    hides_targets = False  # whether `positions` hides the clicks that are asked for, so that a step asks for some alone
+    own_clicks = False  # whether it reads positions and times itself, and `Clicks.vectors` is None
     own_factors = False  # whether its clicks are of `FactorItemEncoder`'s second vectors in place of g
     target_aware = False  # whether each candidate reads a user's slots by itself, see `losses.contrastive`
     gaps_to_next = False  # whether a click's time is that to the click after it; else to the request, for all clicks
@@ -151,10 +155,26 @@ class UserEncoder(tf.keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def with_auxiliary(self, clicks: Clicks, training: bool = False):
+        """-> (what `call` gives, what the encoder adds to the loss of each row [B]; None: nothing)."""
+        return self(clicks, training=training), None
+
     def positions(self, clicks: Clicks, training: bool = False):
         """The users as they were after each click: -> [B,T,D], not normalized; padding may hold anything.
 
-        At t it is what `call` gives for the first t+1 clicks alone. Where `every_position`.
+        At t it is what `call` gives for the first t+1 clicks alone; where `hides_targets`, for all clicks but those
+        asked for, of which click t+1 is one. Where `every_position`.
+        """
+        raise NotImplementedError
+
+    def step_targets(self, is_last: tf.Tensor, seed: tf.Tensor):
+        """Which targets of windows a training step asks for, by the step's seed [2]; where `hides_targets`.
+
+        Args:
+          is_last: [N] bool, True at each window's last target.
+
+        Returns:
+          [N] bool.
         """
         raise NotImplementedError
 
@@ -164,11 +184,6 @@ class UserEncoder(tf.keras.layers.Layer):
         Where `num_vectors` is above 1; both ready to be compared.
         """
         raise NotImplementedError
-
-    def auxiliary_losses(self, users: tf.Tensor):
-        """What the encoder adds to the loss of each row, given users ready to be compared: [B], or a scalar for all."""
-        del users
-        return 0.0
 
     @classmethod
     def refuse_search(cls, asked: str, remedy: str = "it can be trained, and evaluated by evaluate --auc") -> None:

@@ -7,6 +7,7 @@ from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.recurrent import last_click
 from clrec_tf.errors import UserError
 from clrec_tf.losses.auxiliary import slot_covariance
+from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
@@ -70,6 +71,7 @@ class HpmnUserEncoder(UserEncoder):
             slots.append(tf.where(mask[:, :1], output_map(last_click(states, mask)), 0.0))
         return tf.stack(slots, axis=1)
 
-    def auxiliary_losses(self, users):
-        """The covariance's, [B]."""
-        return self.settings.covariance_weight * slot_covariance(users)
+    def with_auxiliary(self, clicks, training=False):
+        """See `UserEncoder.with_auxiliary`: the covariance, of slots of length 1, since the cosine forgets lengths."""
+        slots = self(clicks, training)
+        return slots, self.settings.covariance_weight * slot_covariance(l2_normalize(slots))

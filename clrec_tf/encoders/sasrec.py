@@ -18,13 +18,14 @@ from clrec_tf.settings.setting import setting
 
 @dataclasses.dataclass(frozen=True)
 class TransformerSettings(DropoutSection):
-    """--user_encoder=sasrec"""
+    """--user_encoder=sasrec or bert4rec"""
     transformer_layer: str = setting("gated",
         "sasrec: as SASRec has it, which normalizes queries alone. pre_norm: normalized clicks are queries, keys and "
-        "values. gated: the same, and what a block adds is gated by what it reads (eSASRec); finds most.", choices=tuple(BLOCKS))
+        "values. gated: the same, and what a block adds is gated by what it reads (eSASRec); finds most. post_norm: what a "
+        "block gives is normalized (BERT4Rec).", choices=tuple(BLOCKS))
     transformer_blocks: int = setting(2, "Blocks of the Transformer.", lower=1)
     transformer_heads: int = setting(1, "Heads of each block; they divide --embedding_dim.", lower=1)
-    feed_forward_width: int = setting(0, "Hidden width of the blocks' feed-forward part (0: d).", lower=0)
+    feed_forward_width: int = setting(0, "Hidden width of the blocks' feed-forward part (0: d; bert4rec: 4d).", lower=0)
     dropout: float = dropout_setting()
 
     def check(self, config):
@@ -32,6 +33,12 @@ class TransformerSettings(DropoutSection):
         if config.model.embedding_dim % self.transformer_heads:
             raise UserError(f"--transformer_heads={self.transformer_heads} does not divide "
                             f"--embedding_dim={config.model.embedding_dim}: change one of them")
+
+    def blocks(self, sizes, hidden) -> list:
+        """The layers, whose feed-forward parts are `hidden` wide unless --feed_forward_width says otherwise."""
+        block = BLOCKS[self.transformer_layer]
+        return [block(sizes.dim, self.transformer_heads, self.feed_forward_width or hidden, sizes.seed + 100 * (1 + i),
+                      name=f"block_{i}") for i in range(self.transformer_blocks)]
 
 
 @ENCODERS.register("sasrec")
@@ -44,9 +51,7 @@ class TransformerUserEncoder(UserEncoder):
 
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
-        block = BLOCKS[settings.transformer_layer]
-        self.blocks = [block(sizes.dim, settings.transformer_heads, settings.feed_forward_width or sizes.dim,
-                             sizes.seed + 100 * (1 + i), name=f"block_{i}") for i in range(settings.transformer_blocks)]
+        self.blocks = settings.blocks(sizes, sizes.dim)
         self.scale = self.add_weight(name="scale", shape=(sizes.dim,), initializer="ones")
         self.shift = self.add_weight(name="shift", shape=(sizes.dim,), initializer="zeros")
 

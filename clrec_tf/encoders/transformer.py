@@ -1,7 +1,8 @@
-"""Blocks of a causal Transformer over clicks, one class for each --transformer_layer. Letters: B users, T clicks, S of
+"""Blocks of a Transformer over clicks, one class for each --transformer_layer. Letters: B users, T clicks, S of
 them that ask, D width, H heads."""
 import tensorflow as tf
 
+from clrec_tf.losses.contrastive import mask_logits
 from clrec_tf.losses.contrastive import MASKED
 
 EPSILON = 1e-6  # of layer normalization
@@ -17,6 +18,11 @@ def layer_normalize(values: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf
 def causal_mask(length) -> tf.Tensor:
     """What to add to scores [...,T,T] so that no click sees a later one: 0 or `MASKED`, [T,T]."""
     return (1.0 - tf.linalg.band_part(tf.ones([length, length]), -1, 0)) * MASKED
+
+
+def padding_mask(valid: tf.Tensor) -> tf.Tensor:
+    """What to add to scores [B,H,S,T] so that nobody sees padding: valid [B,T] bool -> 0 or `MASKED`, [B,1,1,T]."""
+    return mask_logits(valid)[:, None, None, :]
 
 
 def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, heads: int, mask: tf.Tensor) -> tf.Tensor:
@@ -56,6 +62,8 @@ class PreNormBlock(tf.keras.layers.Layer):
       seed: of the initial values.
       name: of the layer.
     """
+
+    activation = staticmethod(tf.nn.relu)
 
     def __init__(self, dim, heads, hidden, seed, name):
         super().__init__(name=name)
@@ -108,7 +116,7 @@ class PreNormBlock(tf.keras.layers.Layer):
         return hidden + self._expand(self._normalize(1, hidden), dropout)
 
     def _expand(self, values, dropout):
-        inner = dropout(tf.nn.relu(multiply(values, self.hidden_kernel) + self.hidden_bias))
+        inner = dropout(self.activation(multiply(values, self.hidden_kernel) + self.hidden_bias))
         return dropout(multiply(inner, self.last_kernel) + self.last_bias)
 
 
@@ -122,6 +130,18 @@ class SasRecBlock(PreNormBlock):
     def _feed_forward(self, hidden, dropout):
         normalized = self._normalize(1, hidden)
         return normalized + self._expand(normalized, dropout)
+
+
+class PostNormBlock(PreNormBlock):
+    """As BERT4Rec has it: x ← norm(x + Attention(x)), x ← norm(x + W₂·GELU(W₁·x))."""
+
+    activation = staticmethod(tf.nn.gelu)
+
+    def _attend(self, asking, clicks, mask, dropout):
+        return self._normalize(0, asking + self._heads_of(asking, clicks, mask, dropout))
+
+    def _feed_forward(self, hidden, dropout):
+        return self._normalize(1, hidden + self._expand(hidden, dropout))
 
 
 class GatedBlock(PreNormBlock):
@@ -143,4 +163,4 @@ class GatedBlock(PreNormBlock):
         return hidden + tf.sigmoid(multiply(values, self.gates[1])) * dropout(multiply(inner, self.last_kernel))
 
 
-BLOCKS = {"sasrec": SasRecBlock, "pre_norm": PreNormBlock, "gated": GatedBlock}
+BLOCKS = {"sasrec": SasRecBlock, "pre_norm": PreNormBlock, "gated": GatedBlock, "post_norm": PostNormBlock}

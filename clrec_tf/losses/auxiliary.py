@@ -1,7 +1,7 @@
-"""Auxiliary losses: of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"), and of HPMN. Pure.
+"""Auxiliary losses of Multi-CLRec, which keep intents apart and in use (paper, "Multi-CLRec"), of HPMN and DIEN. Pure.
 
-Letters: B batch, N items, H intents, K slots of memory, D width. Logits are cosines over the temperature; results are
-float32, nats.
+Letters: B batch, T clicks, N items, H intents, K slots of memory, D width. Logits of intents are cosines over the
+temperature; results are float32, nats.
 """
 import tensorflow as tf
 
@@ -72,3 +72,22 @@ def slot_covariance(slots: tf.Tensor) -> tf.Tensor:
     covariance = tf.matmul(centred, centred, transpose_b=True) / slots.shape[2]
     apart = tf.linalg.set_diag(covariance, tf.zeros_like(covariance[:, :, 0]))
     return 0.5 * tf.reduce_sum(tf.square(apart), axis=[1, 2])
+
+
+def next_click_loss(states: tf.Tensor, items: tf.Tensor, others: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """mean_t −log σ(h_t·e_{t+1}) − log σ(−h_t·ê_{t+1}): each state tells the next click from another (DIEN, Eq. 7).
+
+    Args:
+      states: h [B,T,D].
+      items: e [B,T,D], of the clicks.
+      others: ê [B,T,D], another for each of them.
+      mask: [B,T] bool, True at clicks, padding last.
+
+    Returns:
+      [B], the mean over the clicks that another one follows; 0 where there is none.
+    """
+    tf.debugging.assert_shapes([(states, "BTD"), (items, "BTD"), (others, "BTD"), (mask, "BT")])
+    follows = tf.cast(mask[:, 1:], tf.float32)
+    logits = lambda vectors: tf.cast(tf.reduce_sum(states[:, :-1] * vectors[:, 1:], axis=2), tf.float32)
+    losses = tf.nn.softplus(-logits(items)) + tf.nn.softplus(logits(others))
+    return tf.math.divide_no_nan(tf.reduce_sum(follows * losses, axis=1), tf.reduce_sum(follows, axis=1))

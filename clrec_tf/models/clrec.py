@@ -36,7 +36,7 @@ class CLRec(TwoTower):
 
     Args:
       item_encoder: rows [N,C] -> g [N,D], or g and factors [N,2D], of which the query tower reads the latter.
-      click_encoder: g, mask, gaps -> X.
+      click_encoder: g, mask, gaps -> X; None where the user encoder does that too.
       user_encoder: `Clicks` of X and g -> f.
       similarity, temperature, candidate_features: see `TwoTower`.
       query_encoder: f and query rows -> users; None where nothing but clicks is read.
@@ -66,8 +66,8 @@ class CLRec(TwoTower):
             sizes.schema.item_rows, sizes.dim, features, inputs.feature_widths, settings.feature_projection,
             inputs.content if settings.use_features else None, settings.content_hidden, inputs.seed,
             sizes.product_dtype)
-        clicks = ClickEncoder(sizes.dim, sizes.max_history, sizes.position, sizes.boundaries, sizes.seed,
-                              sizes.event_kinds)
+        clicks = None if inputs.encoder.own_clicks else ClickEncoder(
+            sizes.dim, sizes.max_history, sizes.position, sizes.boundaries, sizes.seed, sizes.event_kinds)
         query = None
         if sizes.query_features:
             query = QueryEncoder(sizes.query_features, sizes.dim, sizes.seed + 100, sizes.product_dtype)
@@ -77,7 +77,7 @@ class CLRec(TwoTower):
     @property
     def reads(self):
         """Times where clicks are encoded with them, and what the user encoder reads."""
-        times = {"times"} if self.click_encoder.time_table is not None else set()
+        times = {"times"} if self.click_encoder is not None and self.click_encoder.time_table is not None else set()
         return self.user_encoder.reads | times
 
     @property
@@ -88,8 +88,8 @@ class CLRec(TwoTower):
     @property
     def query_variables(self):
         """Of the clicks' positions, times and behaviours, of the user encoder, and of what is known beside clicks."""
-        beside = [] if self.query_encoder is None else self.query_encoder.variables
-        return [*self.click_encoder.variables, *self.user_encoder.variables, *beside]
+        parts = self.click_encoder, self.user_encoder, self.query_encoder
+        return [variable for part in parts if part is not None for variable in part.variables]
 
     def item_vectors(self, rows):
         """The candidate tower: item rows [N,C] -> g [N,D], not normalized."""
@@ -99,31 +99,34 @@ class CLRec(TwoTower):
         """g [N,D] of what the item encoder gives."""
         return items if self.history_width == self.item_encoder.dim else items[:, :self.item_encoder.dim]
 
-    def user_vectors(self, items, mask, gaps=None, dwell=None, events=None, query=None, training=False, seed=None):
+    def user_vectors(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """Histories as item vectors g [B,T,D], mask [B,T], gaps [B,T] seconds -> f(x) [B,D], ready to be compared; the
         heaviest of several, and slots [B,K,D] where the model is `target_aware`.
 
-        `dwell`, `events` and `query` are as of `Clicks`; `training` and `seed` are of a training step.
+        `dwell`, `events` and `query` are as of `Clicks`.
         """
-        users = self._users(items, mask, gaps, dwell, events, query, training, seed)
+        users = self._users(self._clicks(items, mask, self._gaps(gaps, mask), dwell, events), query)[0]
         return users if self.num_intents == 1 else users.heaviest_first()[0][:, 0]
 
-    def _users(self, items, mask, gaps, dwell, events, query, training=False, seed=None):
-        """What the user encoder gives, ready to be compared."""
-        if gaps is not None and self.user_encoder.gaps_to_next:
-            gaps = gaps_to_next(gaps, mask)
-        clicks, known = self._clicks(items, mask, gaps, dwell, events, seed), tf.reduce_any(mask, axis=1)
-        users = self.user_encoder(clicks, training=training)
+    def _users(self, clicks, query, training=False):
+        """What the user encoder gives, ready to be compared, and what it adds to the loss of each row."""
+        users, added = self.user_encoder.with_auxiliary(clicks, training)
+        known = tf.reduce_any(clicks.mask, axis=1)
         if self.num_intents == 1:
-            return self._asked(users, known, query)
-        return dataclasses.replace(users, vectors=self._asked(users.vectors, known, query))
+            return self._asked(users, known, query), added
+        return dataclasses.replace(users, vectors=self._asked(users.vectors, known, query)), added
 
-    def _clicks(self, items, mask, gaps, dwell, events, seed):
+    def _gaps(self, gaps, mask):
+        """Times before the request as the user encoder reads them."""
+        return gaps_to_next(gaps, mask) if gaps is not None and self.user_encoder.gaps_to_next else gaps
+
+    def _clicks(self, items, mask, gaps, dwell, events, seed=None, asked=None):
         items = items if self.history_width == self.item_encoder.dim else items[:, :, self.item_encoder.dim:]
         # Only what the encoder declares, so that it is trained, evaluated and served on the same.
         reads = self.user_encoder.reads
-        return Clicks(self.click_encoder(items, mask, gaps, events), items, mask, gaps if "times" in reads else None,
-                      dwell if "dwell" in reads else None, events, seed=seed)
+        vectors = None if self.click_encoder is None else self.click_encoder(items, mask, gaps, events)
+        return Clicks(vectors, items, mask, gaps if "times" in reads else None, dwell if "dwell" in reads else None,
+                      events, seed=seed, asked=asked)
 
     def _asked(self, users, known, query):
         """Users ready to be compared, from what their clicks tell [B,D] or [B,K,D], whether there are any [B], and
@@ -135,7 +138,7 @@ class CLRec(TwoTower):
 
     def user_intents(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """See `TwoTower.user_intents`; mostly one."""
-        users = self._users(items, mask, gaps, dwell, events, query)
+        users, _ = self._users(self._clicks(items, mask, self._gaps(gaps, mask), dwell, events), query)
         if self.num_intents > 1:
             return users.heaviest_first()
         users = users[:, None, :]
@@ -144,11 +147,6 @@ class CLRec(TwoTower):
     def for_targets(self, users, targets):
         """See `TwoTower.for_targets`: what the user encoder makes of several."""
         return users if self.num_intents == 1 else self.score_vectors(self.user_encoder.for_targets(users, targets))
-
-    def auxiliary_losses(self, encoded, batch):
-        """The user encoder's."""
-        del batch
-        return self.user_encoder.auxiliary_losses(encoded.users)
 
     def _history_items(self, rows):
         return self.item_encoder.encode_distinct(rows)
@@ -168,8 +166,9 @@ class CLRec(TwoTower):
             return targets, self._asked(users, tf.reduce_any(mask, axis=1), query), None
         targets, history = tf.split(tf.gather(items, places), [batch_size, batch_size * length])
         history = tf.reshape(history, [batch_size, length, self.history_width])
-        users = self._users(history, mask, gaps, batch.get("dwell"), events, query, training, batch.get("seed"))
-        return self._vectors(targets), users, None
+        clicks = self._clicks(history, mask, self._gaps(gaps, mask), batch.get("dwell"), events, batch.get("seed"))
+        users, added = self._users(clicks, query, training)
+        return self._vectors(targets), users, added
 
     def _encode_windows(self, items, places, batch, training):
         """The first two of `_encode_rows` for --target_mode=all: a user at each position that a target follows."""
@@ -177,7 +176,21 @@ class CLRec(TwoTower):
         targets, history = tf.split(tf.gather(items, places), [tf.size(batch["row"]), shape[0] * shape[1]])
         clicks = self._clicks(tf.reshape(history, [shape[0], shape[1], self.history_width]),
                               tf.sequence_mask(batch["length"], shape[1]), batch.get("time_gap"), batch.get("dwell"),
-                              batch.get("event"), batch.get("seed"))
+                              batch.get("event"), batch.get("seed"), self._positions_asked(batch))
         users = tf.gather(tf.reshape(self.user_encoder.positions(clicks, training), [-1, dim]), batch["row"])
         known = ~self.hidden_histories(tf.size(batch["row"]), batch, training)
         return tf.ensure_shape(self._vectors(targets), [None, dim]), self._asked(users, known, batch.get("query"))
+
+    def _positions_asked(self, batch):
+        """`Clicks.asked` of a batch of windows; None where the user encoder does not hide what is asked for."""
+        if not self.user_encoder.hides_targets:
+            return None
+        shape = tf.shape(batch["history"], tf.int64)[:2]
+        asked = tf.tensor_scatter_nd_update(
+            tf.zeros([shape[0] * shape[1]], tf.bool), batch["row"][:, None], tf.ones_like(batch["row"], tf.bool))
+        return tf.reshape(asked, shape)
+
+    def auxiliary_losses(self, encoded, batch):
+        """What the user encoder adds."""
+        del batch
+        return 0.0 if encoded.beside is None else encoded.beside

@@ -16,7 +16,8 @@ class Encoded:
       distinct_ids: [U] int64, theirs.
       counts: [U] int32, how often each stands among them.
       queued: [N] int32, where each candidate's vector is in `distinct`.
-      intents: of Multi-CLRec, see ``multi_clrec``.
+      beside: what `auxiliary_losses` and the model's own objectives read: of Multi-CLRec its `BatchIntents`, of CLRec what
+        the user encoder adds to the loss of each row [B], or None.
     """
     users: tf.Tensor
     positives: tf.Tensor
@@ -24,4 +25,4 @@ class Encoded:
     distinct_ids: Optional[tf.Tensor] = None
     counts: Optional[tf.Tensor] = None
     queued: Optional[tf.Tensor] = None
-    intents: Any = None
+    beside: Any = None

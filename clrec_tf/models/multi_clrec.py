@@ -190,7 +190,7 @@ class MultiCLRec(TwoTower):
 
     def auxiliary_losses(self, encoded, batch):
         """λ1·L1 + λ2·L2 of each row, and λ3·L3 of the batch in every row: [B]."""
-        intents, settings = encoded.intents, self.settings
+        intents, settings = encoded.beside, self.settings
         losses = tf.zeros_like(batch["weight"])
         if settings.routing_weight:
             losses += settings.routing_weight * auxiliary.intent_cross_entropy(

@@ -143,31 +143,31 @@ class TwoTower(TowerFacts, tf.keras.Model):
             hiding = training and self.id_dropout
             items = self._history_items(with_hidden_ids(distinct, hiding, batch["seed"]) if hiding else distinct)
             begin = tf.size(inverse) - tf.shape(clicks)[0] - tf.shape(target)[0]
-            targets, users, intents = self._encode_rows(items, inverse[begin:], batch, training)
+            targets, users, beside = self._encode_rows(items, inverse[begin:], batch, training)
         else:
             distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
             items = self.item_encoder.ids.rows_of(distinct[:, 0])
-            targets, intents = tf.gather(items, inverse[tf.size(inverse) - tf.shape(target)[0]:]), None
-            users = self._encode_users(clicks, batch, training)
+            targets = tf.gather(items, inverse[tf.size(inverse) - tf.shape(target)[0]:])
+            users, beside = self._encode_users(clicks, batch, training)
         positives = self.score_vectors(targets)
         users = self.for_targets(users, positives)
         if candidate_rows is None:
-            return Encoded(users, positives, intents=intents)
+            return Encoded(users, positives, beside=beside)
         queued = inverse[:tf.shape(candidate_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
         # Cut in two steps, which keeps the width known.
         vectors = self.candidate_vectors(items[:tf.size(counts)])
-        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, intents)
+        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, beside)
 
     def _history_items(self, rows):
         """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
         return self.item_encoder(rows)
 
     def _encode_users(self, clicks, batch, training):
-        """Users, as of `_encode_rows`, from the rows of their clicks [B·T,C] alone."""
+        """Users and `Encoded.beside`, as of `_encode_rows`, from the rows of their clicks [B·T,C] alone."""
         distinct, inverse = distinct_rows(clicks)
         no_targets = tf.zeros(tf.shape(batch["target"])[:1], tf.int32)
-        return self._encode_rows(self._history_items(distinct), tf.concat([no_targets, inverse], 0), batch, training)[1]
+        return self._encode_rows(self._history_items(distinct), tf.concat([no_targets, inverse], 0), batch, training)[1:]
 
     def _encode_rows(self, items, places, batch, training):
         """From distinct items to both towers' vectors.
@@ -179,7 +179,7 @@ class TwoTower(TowerFacts, tf.keras.Model):
           training: see `encode`.
 
         Returns:
-          (targets g(y) [B,D], users ready to be compared: f(x) [B,D], slots [B,K,D] or what `for_targets` takes; the
-          model's `Encoded.intents`).
+          (targets g(y) [B,D], users ready to be compared: f(x) [B,D], slots [B,K,D] or what `for_targets` takes;
+          `Encoded.beside`).
         """
         raise NotImplementedError

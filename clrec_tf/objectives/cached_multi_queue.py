@@ -24,11 +24,11 @@ class CachedMultiQueue(MultiQueueNegatives):
 
     def compare(self, batch, training):
         encoded = self.model.encode(batch, training=training)
-        live = self.model.margin.behind(encoded.positives, encoded.intents.targets)
+        live = self.model.margin.behind(encoded.positives, encoded.beside.targets)
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = (batch["weight"] > 0) & tf.math.is_finite(tf.reduce_sum(live, axis=1))
         pushed = self._push(batch, valid, vector=live)
-        targets, stands_for = encoded.intents.targets, None
+        targets, stands_for = encoded.beside.targets, None
         trained = tf.ones([self.model.num_intents, live.shape[0]])
         if self._balanced:
             trained = self._entries_of_each(targets, pushed.fill, valid)

@@ -63,7 +63,7 @@ class MultiQueueNegatives(Objective):
     def loss(self, batch, training=True) -> tf.Tensor:
         """Batch -> mean of L_cl + λ1·L1 + λ2·L2 + λ3·L3 by the rows' weights, scalar; enqueues."""
         encoded, negatives = self.compare(batch, training)
-        intents, weights = encoded.intents, batch["weight"]
+        intents, weights = encoded.beside, batch["weight"]
         shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
         if self.model.gated:
             log_weights = tf.nn.log_softmax(intents.users.logits)

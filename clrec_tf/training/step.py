@@ -3,6 +3,7 @@ import functools
 
 import tensorflow as tf
 
+from clrec_tf.models.step_targets import with_step_targets
 from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import summed_rows
 
@@ -62,6 +63,7 @@ class TrainingStep:
 
     def differentiate(self, batch):
         """Batch -> (gradients, loss, their global norm before clipping, facts of the batch); enqueues."""
+        batch = with_step_targets(batch, self._objective.model)
         with tf.GradientTape() as tape:
             loss = self._objective.loss(batch, training=True)
         gradients = [summed_rows(gradient) for gradient in tape.gradient(loss, self._variables)]
