@@ -321,7 +321,8 @@ def fixture_data_dir(tmp_path_factory):
     return small_run.prepared(tmp_path_factory.mktemp("published"))
 
 
-LEARNING = dict(dnn=dict(mlp_units=("32", "16")), gru4rec=dict(rnn_units=16), lstm=dict(rnn_units=16))
+LEARNING = dict(dnn=dict(mlp_units=("32", "16")), gru4rec=dict(rnn_units=16), lstm=dict(rnn_units=16),
+                bert4rec=dict(dropout=0.0))
 
 
 @pytest.mark.slow

@@ -30,7 +30,9 @@ from tests.test_loss_training import impression_log
 
 ENCODERS = {"sasrec": dict(user_encoder="sasrec", dropout=.2, queue="cached", enqueue_per_step=9),
             "mean": dict(user_encoder="mean", time_embedding="none", queue="raw", enqueue_per_step=9),
+            "bert4rec": dict(user_encoder="bert4rec", dropout=0.0, queue="cached", enqueue_per_step=9),
             "multi_att": dict(user_encoder="multi_att", time_embedding="none", queue="in_batch")}
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "bert4rec" else name for name in ENCODERS]
 TRAIN = dict(target_mode="all", epochs=1, batch_size=16, keep_checkpoints=100, learning_rate=.03)
 
 
@@ -53,7 +55,7 @@ def assert_learns(workdir, least=.05):
     return found
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", NAMES)
 def test_killed_and_gone_on_equals_uninterrupted_bit_for_bit(data_dir, tmp_path, encoder):
     settings = dict(time_dropout=.3, schedule="cosine")
     tf.keras.backend.reset_uids()  # else layers of the second training are called otherwise
@@ -126,10 +128,11 @@ def test_prefill_fills_the_queue_before_the_first_step(data_dir, tmp_path, queue
     assert first["step"] == 1 and first["queue_fill"] == 40
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", NAMES)
 def test_a_planted_successor_is_served(data_dir, tmp_path, encoder):
     """It is learned, and the exported model gives the live one's vectors, with its times."""
-    settings = config(data_dir, tmp_path, ENCODERS[encoder] | dict(max_history=4), epochs=15, log_every_steps=100)
+    settings = config(data_dir, tmp_path, ENCODERS[encoder] | dict(max_history=4), epochs=15, log_every_steps=100,
+                      learning_rate=.01 if encoder == "bert4rec" else TRAIN["learning_rate"])
     settings = dataclasses.replace(settings, export=ExportConfig(recall_k=5, export_users=50))
     assert small_run.run(settings) == 0
     trained = load_trained(settings, "latest")
@@ -148,5 +151,5 @@ def test_a_planted_successor_is_served(data_dir, tmp_path, encoder):
         np.testing.assert_allclose(found, vectors[row], atol=1e-5)
         best = [item for item in catalogue.original_ids[np.argsort(-(items @ found))] if item not in history][:3]
         hits.append(history[-1] % small_run.ITEMS + 1 in best)
-    assert trained.model.uses_time == (encoder == "sasrec") and users.num_users > 50
+    assert trained.model.uses_time == (encoder in ("sasrec", "bert4rec")) and users.num_users > 50
     assert np.mean(hits) > .6  # 3 of 20 by chance: .15
