@@ -316,6 +316,21 @@ def test_the_exported_model_gives_the_live_vectors(name, tmp_path):
         np.testing.assert_allclose(found, np.where(mask.any(axis=1)[:, None], live, 0), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["gru4rec", "bert4rec"])
+def test_training_reads_times_as_serving_does(name):
+    """Times to the next click, from those to the request."""
+    world = exported.world("string")
+    model = build_model(Config.of(embedding_dim=8, max_history=4, user_encoder=name, **SMALL[name]), world.schema)
+    rows = tf.constant(world.catalogue.item_rows[:8], tf.int64)
+    batch = dict(history=tf.stack([rows[:4], rows[4:]]), length=tf.constant([4, 2], tf.int64), target=rows[:2],
+                 time_gap=tf.constant([[90_000, 4_000, 300, 20], [7_000, 400, -1, -1]], tf.int64))
+    items = tf.reshape(model.history_vectors(rows), [2, 4, 8])
+    served = lambda gaps: model.user_vectors(items, tf.sequence_mask(batch["length"], 4), gaps).numpy()
+    np.testing.assert_allclose(model.encode(batch).users, served(batch["time_gap"]), atol=1e-6)
+    # The third click's time to the next is 310 seconds in place of 280, across a boundary.
+    assert np.abs(served(batch["time_gap"] - [[0, 0, -30, 0], [0] * 4]) - served(batch["time_gap"])).max() > 1e-3
+
+
 @pytest.fixture(scope="module", name="data_dir")
 def fixture_data_dir(tmp_path_factory):
     return small_run.prepared(tmp_path_factory.mktemp("published"))

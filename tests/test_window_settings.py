@@ -29,7 +29,7 @@ def data_dir(tmp_path_factory):
 @pytest.mark.parametrize("settings,message", [
     (dict(model="multi_clrec"), "--target_mode=all needs a user vector at every position, which --model=multi_clrec "
                                 "does not give: use --model=clrec with --user_encoder=multi_att or mean or sasrec "
-                                "or gru4rec or lstm or dnn or caser or svdpp, or --target_mode=sl"),
+                                "or bert4rec or gru4rec or lstm or dnn or caser or svdpp, or --target_mode=sl"),
     (dict(position="forward"), "--target_mode=all with --position=forward: .*; use backward or none"),
     (dict(user_encoder="mean", queue_size=255), "--queue_size=255 is smaller than --enqueue_per_step=256: what a step "
                                                 "adds enters the queue whole, so raise"),
