@@ -44,12 +44,13 @@ class EpochPlan:
       target_mode: "last": one example per sequence; "sliding" and "all": one per click after a sequence's first.
       seed: of the shards' order.
       max_history: T, the longest window of mode "all".
+      clicks_after: of modes "last" and "sliding", clicks from the target on that an example has too, at most; 0: none.
     """
 
     def __init__(self, shards: tuple[schema_lib.Shard, ...], batch_size: int, shuffle_shards: int, target_mode: str,
-                 seed: int, max_history: int = 1):
+                 seed: int, max_history: int = 1, clicks_after: int = 0):
         self.batch_size, self.target_mode, self.seed = batch_size, target_mode, seed
-        self.max_history = max_history
+        self.max_history, self.clicks_after = max_history, clicks_after
         self._shuffle_shards = shuffle_shards
         self._records = np.array([shard.records for shard in shards], np.int64)
         events = np.array([shard.events for shard in shards], np.int64)

@@ -43,7 +43,7 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
       max_history: T.
 
     Returns:
-      A batch as documented in ``models/two_tower``.
+      A batch as documented in ``models/batches``.
     """
     begin = tf.gather(pool["splits"], sequences)
     length = tf.minimum(targets - begin, max_history)
@@ -57,9 +57,30 @@ def window_batch(pool, targets, sequences, valid, max_history: int):
         **known_of_clicks(pool, clicks, mask, targets[:, None], sequences, targets)}
 
 
+def clicks_after(pool, targets, sequences, most: int) -> dict:
+    """What follows the histories of examples: the target and the clicks behind it, the first `most` of them.
+
+    Args:
+      pool: from `pools.parse_pool`.
+      targets, sequences: [B] int64, click index and sequence of each target.
+      most: A.
+
+    Returns:
+      `after` [B,A,C], `after_length` [B], and of what the pool knows `after_gap`, seconds before the last of these
+      clicks, `after_dwell` and `after_event` [B,A], as in ``models/batches``.
+    """
+    ends = tf.minimum(tf.gather(pool["splits"], sequences + 1), targets + most)
+    clicks, mask = histories.last_clicks(targets, ends, most, tf)
+    known = known_of_clicks(pool, clicks, mask, ends[:, None] - 1, sequences, targets)
+    names = dict(time_gap="after_gap", dwell="after_dwell", event="after_event")
+    return {"after": tf.where(mask[:, :, None], tf.gather(pool["rows"], clicks), 0), "after_length": ends - targets,
+            **{names[name]: value for name, value in known.items() if name in names}}
+
+
 def _drop_times(batch, rate, seed):
     """Some examples lose their time stamps and dwell times, so that what stands for unknown ones is trained too."""
     timed = {"time_gap": histories.UNKNOWN_GAP, "dwell": histories.UNKNOWN_DWELL}
+    timed |= {"after_gap": histories.UNKNOWN_GAP, "after_dwell": histories.UNKNOWN_DWELL}
     timed = {name: unknown for name, unknown in timed.items() if name in batch}
     if timed and rate > 0:
         dropped = tf.random.stateless_uniform(tf.shape(batch["length"]), seed) < rate
@@ -105,7 +126,7 @@ def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_histor
       time_dropout: share of examples, or of windows, whose time stamps and dwell times are hidden.
 
     Returns:
-      A batch as documented in ``models/two_tower``.
+      A batch as documented in ``models/batches``.
     """
     if plan.target_mode == "all":
         batch = windows.windows_batch(pool, examples, batch_index)
@@ -113,8 +134,10 @@ def pool_batch(pool, examples, numbers, batch_index, plan: EpochPlan, max_histor
         at = batch_index * plan.batch_size + tf.range(plan.batch_size, dtype=tf.int64)
         valid = at < tf.size(examples["targets"], tf.int64)
         chosen = tf.where(valid, at, 0)
-        batch = window_batch(pool, tf.gather(examples["targets"], chosen), tf.gather(examples["sequences"], chosen),
-                             valid, max_history)
+        targets, sequences = tf.gather(examples["targets"], chosen), tf.gather(examples["sequences"], chosen)
+        batch = window_batch(pool, targets, sequences, valid, max_history)
+        if plan.clicks_after:
+            batch |= clicks_after(pool, targets, sequences, plan.clicks_after)
     batch["seed"] = plan.random_seed(numbers[0], numbers[1] * 10_000_019 + batch_index + 1)
     return _drop_times(batch, time_dropout, batch["seed"])
 

@@ -91,7 +91,7 @@ def query_rows(pool, sequences, targets):
 
 
 def known_of_clicks(pool, clicks, mask, answered, sequences, targets) -> dict:
-    """What a batch has of its clicks beside their items, of what the pool knows, as in ``models/two_tower``.
+    """What a batch has of its clicks beside their items, of what the pool knows, as in ``models/batches``.
 
     Args:
       pool: from `parse_pool`.

@@ -68,7 +68,7 @@ def pool_windows(pool, numbers, plan: EpochPlan) -> dict:
 
 
 def windows_batch(pool, windows, batch_index) -> dict:
-    """One batch of windows, as documented in ``models/two_tower``: histories [w,L], targets [N]."""
+    """One batch of windows, as documented in ``models/batches``: histories [w,L], targets [N]."""
     number = windows["order"][batch_index]
     chosen = tf.range(windows["begins"][number], windows["begins"][number + 1])
     targets, sequences, counts = (tf.gather(windows[name], chosen) for name in ("targets", "sequences", "counts"))

@@ -18,6 +18,7 @@ class Encoded:
       queued: [N] int32, where each candidate's vector is in `distinct`.
       beside: what `auxiliary_losses` and the model's own objectives read: of Multi-CLRec its `BatchIntents`, of CLRec what
         the user encoder adds to the loss of each row [B], or None.
+      after: f(y) [B,D] of what followed the histories, of a batch that brings it, see ``batches``.
     """
     users: tf.Tensor
     positives: tf.Tensor
@@ -26,3 +27,4 @@ class Encoded:
     counts: Optional[tf.Tensor] = None
     queued: Optional[tf.Tensor] = None
     beside: Any = None
+    after: Optional[tf.Tensor] = None

@@ -1,23 +1,6 @@
 """The contract of two towers that share the item encoder, and what all of them do alike.
 
-Batches are dicts of tensors (see ``data/input_pipeline``)::
-
-    history  [B,T,C] int64  item rows, oldest first, padding at the end
-    length   [B]     int64  clicks in the history
-    target   [B,C]   int64  item row of the clicked item
-    user_id  [B]     int64
-    weight   [B]     float32  importance; 0 = the row does not count and does not enter the queue
-    time_gap [B,T]   int64  seconds before the target, −1 = unknown (only for data with time stamps)
-    dwell    [B,T]   int64  seconds that the user stayed, −1 = unknown (for models that read them)
-    event    [B,T]   int64  number of the behaviour, 0 = none (only for data with --event_weights)
-    query    [B,W]   int64  query row of the request (only for data with features of users or requests)
-    seed     [2]     int64  of the step's random numbers (dropout); absent outside of training
-
-Batches of --target_mode=all (see ``data/windows``) have w histories of at most L clicks, and N targets in them: history
-[w,L,C], length [w], time_gap (to the click after), dwell and event [w,L], but target [N,C], query [N,W], user_id and
-weight [N], and one thing more::
-
-    row      [N]     int64  the position among w·L, row by row, that each target follows
+Batches and their letters: see ``batches``.
 """
 import tensorflow as tf
 
@@ -26,6 +9,7 @@ from clrec_tf.encoders.items import distinct_rows
 from clrec_tf.encoders.items import with_hidden_ids
 from clrec_tf.encoders.query import hidden_histories
 from clrec_tf.losses.contrastive import l2_normalize
+from clrec_tf.models.batches import as_histories
 from clrec_tf.models.encoded import Encoded
 from clrec_tf.models.tower_facts import TowerFacts
 
@@ -130,44 +114,47 @@ class TwoTower(TowerFacts, tf.keras.Model):
         """Encodes history, targets and further candidates (of a raw queue, or sampled), each distinct item once.
 
         Args:
-          batch: see the module.
+          batch: see ``batches``.
           candidate_rows: [N,C] int64 item rows, or None.
           training: whether a training step asks (dropout).
         """
-        target = batch["target"]
-        clicks = tf.reshape(batch["history"], [-1, batch["history"].shape[2]])
+        target, histories = batch["target"], [batch, as_histories(batch)] if "after" in batch else [batch]
+        clicks = [tf.reshape(each["history"], [-1, target.shape[1]]) for each in histories]
         candidates = [target] if candidate_rows is None else [candidate_rows, target]
         if self.candidate_features:
             # The candidates come first, so their distinct items are the first of all distinct ones.
-            distinct, inverse = distinct_rows(tf.concat(candidates + [clicks], axis=0))
+            distinct, inverse = distinct_rows(tf.concat(candidates + clicks, axis=0))
             hiding = training and self.id_dropout
             items = self._history_items(with_hidden_ids(distinct, hiding, batch["seed"]) if hiding else distinct)
-            begin = tf.size(inverse) - tf.shape(clicks)[0] - tf.shape(target)[0]
-            targets, users, beside = self._encode_rows(items, inverse[begin:], batch, training)
+            places = _parted(inverse, candidates + clicks)[len(candidates) - 1:]
+            targets, users, beside = self._encode_rows(items, tf.concat(places[:2], axis=0), batch, training)
+            after = self._encode_users(items, places[2:], histories[1:], training)
         else:
             distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
             items = self.item_encoder.ids.rows_of(distinct[:, 0])
             targets = tf.gather(items, inverse[tf.size(inverse) - tf.shape(target)[0]:])
-            users, beside = self._encode_users(clicks, batch, training)
-        positives = self.score_vectors(targets)
+            clicked, places = distinct_rows(tf.concat(clicks, axis=0))
+            (users, beside), *after = self._encode_users(
+                self._history_items(clicked), _parted(places, clicks), histories, training)
+        positives, after = self.score_vectors(targets), after[0][0] if after else None
         users = self.for_targets(users, positives)
         if candidate_rows is None:
-            return Encoded(users, positives, beside=beside)
+            return Encoded(users, positives, beside=beside, after=after)
         queued = inverse[:tf.shape(candidate_rows)[0]]
         _, _, counts = tf.unique_with_counts(queued)
         # Cut in two steps, which keeps the width known.
         vectors = self.candidate_vectors(items[:tf.size(counts)])
-        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, beside)
+        return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, beside, after)
 
     def _history_items(self, rows):
         """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
         return self.item_encoder(rows)
 
-    def _encode_users(self, clicks, batch, training):
-        """Users and `Encoded.beside`, as of `_encode_rows`, from the rows of their clicks [B·T,C] alone."""
-        distinct, inverse = distinct_rows(clicks)
-        no_targets = tf.zeros(tf.shape(batch["target"])[:1], tf.int32)
-        return self._encode_rows(self._history_items(distinct), tf.concat([no_targets, inverse], 0), batch, training)[1:]
+    def _encode_users(self, items, places, batches, training):
+        """(users f(x) [B,D], `Encoded.beside`) of each batch alone: distinct items [U,history_width], places [B·T] of
+        its clicks in them."""
+        return [self._encode_rows(items, tf.concat([tf.zeros(tf.shape(batch["target"])[:1], tf.int32), of_clicks], 0),
+                                  batch, training)[1:] for batch, of_clicks in zip(batches, places)]
 
     def _encode_rows(self, items, places, batch, training):
         """From distinct items to both towers' vectors.
@@ -175,7 +162,7 @@ class TwoTower(TowerFacts, tf.keras.Model):
         Args:
           items: [U,history_width].
           places: [B+B·T], of windows [N+w·L], int32, where targets and clicks are among them.
-          batch: see the module.
+          batch: see ``batches``.
           training: see `encode`.
 
         Returns:
@@ -183,3 +170,8 @@ class TwoTower(TowerFacts, tf.keras.Model):
           `Encoded.beside`).
         """
         raise NotImplementedError
+
+
+def _parted(values, rows):
+    """Values [N] of joined rows, by the parts [n,C] that were joined."""
+    return tf.split(values, [tf.shape(part)[0] for part in rows])

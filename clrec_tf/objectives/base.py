@@ -121,7 +121,7 @@ class Objective:
     # Of an opened objective:
 
     def loss(self, batch: dict, training: bool = True) -> tf.Tensor:
-        """What a step differentiates, scalar; enqueues. 0 where no row counts. See ``models/two_tower`` for batches."""
+        """What a step differentiates, scalar; enqueues. 0 where no row counts. See ``models/batches`` for batches."""
         raise NotImplementedError
 
     def chance_loss(self, batch: dict) -> tf.Tensor:

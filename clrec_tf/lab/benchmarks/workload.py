@@ -85,7 +85,7 @@ def zipf_ids(chance: np.ndarray, count: int) -> np.ndarray:
 
 
 def draw_batches(items: GeneratedItems, config: Config, steps: int) -> dict[str, np.ndarray]:
-    """`steps` batches of full histories, stacked: the fields of ``models/two_tower`` with a first axis of steps."""
+    """`steps` batches of full histories, stacked: the fields of ``models/batches`` with a first axis of steps."""
     random = np.random.default_rng(DRAW_SEED)
     size, history = config.train.batch_size, config.model.max_history
     ids = items.drawn(random, steps, size * (history + 1))
