@@ -24,6 +24,7 @@ from clrec_tf.settings.proofs import ProofConfig
 from clrec_tf.settings.proofs import RandomisedConfig
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.registry import PRETEXTS
 from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.service import ServeConfig
 from clrec_tf.settings.service import UpdateConfig
@@ -42,7 +43,7 @@ SECTIONS = dict(
     tables=TablesConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
-PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES,))
+PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES, PRETEXTS))
 
 
 def plug_sections(key: str) -> dict[str, type]:
@@ -58,8 +59,8 @@ def plug_fields(*keys: str) -> dict[str, dataclasses.Field]:
               for name, field in registry.fields().items()}
     taken = sorted(set(fields) & _SECTION_FIELDS)
     if taken:
-        raise ValueError(f"--{taken[0]} is a general setting, which no tower, encoder or loss may define: choose another "
-                         "name for it")
+        raise ValueError(f"--{taken[0]} is a general setting, which no tower, encoder, loss or pretext may define: choose "
+                         "another name for it")
     return fields
 
 
@@ -68,9 +69,9 @@ class Config:
     """All settings of one command call.
 
     Attributes:
-      plugs: settings given of towers, encoders and losses, chosen or not; name -> value.
-      tower, encoder, objective: settings of those that are chosen, each an instance of its class' `Settings`.
-      tower_class, encoder_class, loss_class: the classes chosen.
+      plugs: settings given of towers, encoders, losses and pretexts, chosen or not; name -> value.
+      tower, encoder, objective, pretext: settings of those that are chosen, each an instance of its class' `Settings`.
+      tower_class, encoder_class, loss_class, pretext_class: the classes chosen.
     """
     paths: Paths = Paths()
     world: WorldConfig = WorldConfig()
@@ -96,14 +97,16 @@ class Config:
 
     def __post_init__(self):
         _known(self.plugs, plug_fields())
-        for registry in (TOWERS, ENCODERS, LOSSES):  # those not chosen too: a value out of bounds is a slip anywhere
+        for registry in (TOWERS, ENCODERS, LOSSES, PRETEXTS):  # those not chosen too: a value out of bounds is a slip anywhere
             for cls in registry.classes().values():
                 self.settings_of(cls)
         tower = self.model.model
         tower_class, loss_class = TOWERS.get(tower), LOSSES.get(self.loss.loss, tower)
         encoder_class = ENCODERS.get(tower_class.encoder_name(self.settings_of(tower_class)), tower)
-        chosen = dict(tower=tower_class, encoder=encoder_class, objective=loss_class)
-        classes = dict(tower_class=tower_class, encoder_class=encoder_class, loss_class=loss_class)
+        pretext_class = PRETEXTS.get(self.loss.pretext)
+        chosen = dict(tower=tower_class, encoder=encoder_class, objective=loss_class, pretext=pretext_class)
+        classes = dict(tower_class=tower_class, encoder_class=encoder_class, loss_class=loss_class,
+                       pretext_class=pretext_class)
         settings = {name: self.settings_of(cls) for name, cls in chosen.items()}
         for name, value in (classes | settings).items():
             object.__setattr__(self, name, value)  # frozen for everybody else
@@ -154,7 +157,7 @@ class Config:
 
     def _read(self):
         """Settings beside the code that the chosen classes read."""
-        return {field.name for cls in (self.tower_class, self.encoder_class, self.loss_class)
+        return {field.name for cls in (self.tower_class, self.encoder_class, self.loss_class, self.pretext_class)
                 for field in dataclasses.fields(cls.Settings)}
 
     def _owner(self, name):
@@ -165,6 +168,8 @@ class Config:
             return f"--model={', '.join(sorted(towers))}, not to {tower}"
         if name in LOSSES.fields():
             return f"--loss={', '.join(LOSSES.owners(name))}, not to {self.loss.loss}"
+        if name in PRETEXTS.fields():
+            return f"--pretext={', '.join(PRETEXTS.owners(name))}, not to {self.loss.pretext}"
         names = [owner for owner in ENCODERS.owners(name) if owner in ENCODERS.names()]
         return f"--user_encoder={', '.join(names)}, not to {self.encoder_class.registered_name}"
 
@@ -172,7 +177,7 @@ class Config:
 def _readable(tower: str) -> set[str]:
     """Settings that some choice of encoder and loss reads with a tower."""
     classes = [TOWERS.get(tower)]
-    for registry in (ENCODERS, LOSSES):
+    for registry in (ENCODERS, LOSSES, PRETEXTS):
         names = {name for name, _ in registry.classes()}
         only = {name: registry.classes().get((name, tower)) for name in names}
         shared = {name: registry.classes().get((name, "")) for name in names}

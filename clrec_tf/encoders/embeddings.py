@@ -51,11 +51,14 @@ def lookup_distinct(table, ids: tf.Tensor) -> tf.Tensor:
     return tf.nn.embedding_lookup(table, tf.identity(ids, name=DISTINCT))
 
 
-def lookup(table, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of a (possibly sharded) table: ids [...] -> [..., d]. Each distinct row is fetched and updated once."""
+def lookup(table, ids: tf.Tensor, read=lookup_distinct) -> tf.Tensor:
+    """Rows of a (possibly sharded) table: ids [...] -> [..., d]. Each distinct row is fetched and updated once.
+
+    `read` gives the rows of distinct ids.
+    """
     flat = tf.reshape(ids, [-1])
     distinct, inverse = tf.unique(flat)
-    rows = tf.gather(lookup_distinct(table, distinct), inverse)
+    rows = tf.gather(read(table, distinct), inverse)
     return tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(rows)[1:]], 0))
 
 
@@ -68,21 +71,24 @@ class EmbeddingTable(tf.keras.layers.Layer):
       scale_dim: d of the initial std d^−0.5; the model's width, not the slot's.
       zero_is_missing: id 0 gives zeros by a mask; what its row holds is never seen.
       seed: of the initial values.
+
+    Attributes:
+      read: (table, distinct ids [N]) -> rows [N,dim]; as they stand in the table, or what else is made of them.
     """
 
     def __init__(self, rows, dim, scale_dim, zero_is_missing, seed, name):
         super().__init__(name=name)
-        self.zero_is_missing = zero_is_missing
+        self.zero_is_missing, self.read = zero_is_missing, lookup_distinct
         self.table = self.add_weight(
             name="table", shape=(rows, dim), initializer=embedding_initializer(scale_dim, seed), trainable=True)
 
     def call(self, ids):
         """ids [...] int64 -> [..., dim]."""
-        return self._masked(lookup(self.table, ids), ids)
+        return self._masked(lookup(self.table, ids, self.read), ids)
 
     def rows_of(self, distinct_ids):
         """The same for ids [N] known to be distinct."""
-        return self._masked(lookup_distinct(self.table, distinct_ids), distinct_ids)
+        return self._masked(self.read(self.table, distinct_ids), distinct_ids)
 
     def _masked(self, rows, ids):
         if not self.zero_is_missing:

@@ -5,6 +5,7 @@ an item that nobody has clicked.
 """
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from clrec_tf.data.features import feature_columns
@@ -54,7 +55,7 @@ class ItemEncoder(tf.keras.layers.Layer):
       features: sequence of `schema.Feature` in row order; several-valued ones enter by the mean of their values.
       feature_dims: widths of the features' slots, summing to d; None: split by largest remainder.
       projection: instead of requiring the sum, project the concatenation to d (a deviation from the paper).
-      content: [item_rows, width] float32 of dense vectors by item id, or None; not trained.
+      content: [item_rows, width] float32 of dense vectors by item id, or None; not trained. See `content_table`.
       content_hidden: hidden width of the content encoder, 0 = linear.
       seed: of the initial values.
       product_dtype: of the content encoder's products, see ``dense``.
@@ -134,7 +135,12 @@ def feature_vectors(table, values: tf.Tensor) -> tf.Tensor:
 
 
 def content_table(layer, content):
-    """A layer's variable of dense vectors [item_rows, width] by item id, not trained; each shard is given its part."""
+    """A layer's variable of dense vectors [item_rows, width] by item id, not trained; each shard is given its part.
+
+    The variable of another layer in place of an array is shared.
+    """
+    if not isinstance(content, np.ndarray):
+        return content
     return layer.add_weight(
         name="content", shape=content.shape, trainable=False,
         initializer=lambda shape, dtype, **kwargs: _content_rows(content, shape, dtype, **kwargs))

@@ -12,6 +12,7 @@ from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.clicks import BOUNDARIES
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.models.key_encoder import KeyEncoder
 from clrec_tf.models.two_tower import TwoTower
 from clrec_tf.settings.model import ModelConfig
 from clrec_tf.settings.setting import Section
@@ -90,7 +91,7 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
     Args:
       config: a `config.Config`, of which model, tower and encoder are read.
       schema: facts of the data.
-      content: from `load_content`; used if the tower reads features.
+      content: from `load_content`, or the variable of another model; used if the tower reads features.
       seed: of every initial value; sets TensorFlow's global seed.
 
     Raises:
@@ -120,3 +121,11 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
                         "features nor dense vectors; prepare them, and train with --use_features and "
                         "--candidate_features, or leave --id_dropout out")
     return towers
+
+
+def build_keys(config, schema: schema_lib.Schema, model: TwoTower, seed: int = 0) -> Optional[KeyEncoder]:
+    """The key encoder of a model for --momentum_encoder, None without; dense item vectors are the model's own."""
+    momentum = getattr(config.objective, "momentum_encoder", 0.0)
+    if not momentum:
+        return None
+    return KeyEncoder(model, build_model(config, schema, getattr(model.item_encoder, "content", None), seed), momentum)

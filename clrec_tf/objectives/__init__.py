@@ -6,3 +6,5 @@ from clrec_tf.objectives import full_softmax  # noqa: F401  pylint: disable=unus
 from clrec_tf.objectives import sampled_softmax  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.objectives import negative_sampling  # noqa: F401  pylint: disable=unused-import
 from clrec_tf.objectives import ipw  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.objectives import pretext  # noqa: F401  pylint: disable=unused-import
+from clrec_tf.objectives import user_to_user  # noqa: F401  pylint: disable=unused-import

@@ -42,7 +42,7 @@ class AllClicks(Objective):
             tf.exp(log_popularity[None, 1:]), temperature=self.model.temperature,
             bound=self.model.logit_bound + self._spread)
         positives = contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
-        rows = self.model.auxiliary_losses(encoded, batch) - positives - self._of_targets(batch)
+        rows = self.added_losses(encoded, batch) - positives - self._of_targets(batch)
         return denominator + contrastive.weighted_mean(rows, weights)
 
     def _of_targets(self, batch):

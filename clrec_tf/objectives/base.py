@@ -18,6 +18,7 @@ from clrec_tf.data.item_rows import Items
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.base import NoSettings
 from clrec_tf.losses.contrastive import weighted_mean
+from clrec_tf.models.key_encoder import KeyEncoder
 from clrec_tf.models.two_tower import TwoTower
 from clrec_tf.objectives.resources import in_memory
 
@@ -38,6 +39,7 @@ class ObjectiveInputs:
       schema: facts of the data.
       batches: () -> training batches as a `tf.data.Dataset`, for what is fitted before training.
       epoch_steps: of the first epoch.
+      keys: encodes what is compared with users; None: the model does.
     """
     config: Any
     model: TwoTower
@@ -48,6 +50,7 @@ class ObjectiveInputs:
     schema: Optional[schema_lib.Schema] = None
     batches: Optional[Callable] = None
     epoch_steps: int = 0
+    keys: Optional[KeyEncoder] = None
 
     @functools.cached_property
     def items(self) -> Items:
@@ -79,11 +82,24 @@ class Objective:
     metric_names = ()  # of what `metrics` gives
     all_vectors = False  # of a model with several per user: whether all are trained to be ranked by, else the heaviest
     prefills = False  # whether `prefill` is wanted before the first step
+    pretext = None  # of --pretext, a ``pretext.Pretext``
 
     def __init__(self, model: TwoTower, **resources):
         self.model, self.resources = model, {name: each for name, each in resources.items() if each is not None}
         for name, resource in resources.items():
             setattr(self, name, resource)
+
+    def with_pretext(self, pretext) -> "Objective":
+        """The objective that trains a pretext task too; None: it alone."""
+        both = copy.copy(self)
+        if pretext is not None:
+            both.resources, both.pretext = {**self.resources, "pretext": pretext}, pretext
+        return both
+
+    @property
+    def parts(self) -> tuple["Objective", ...]:
+        """Itself and the pretext: each has metrics and a loss by chance."""
+        return (self,) if self.pretext is None else (self, self.pretext)
 
     @classmethod
     def make(cls, inputs: ObjectiveInputs) -> "Objective":
@@ -123,6 +139,11 @@ class Objective:
     def loss(self, batch: dict, training: bool = True) -> tf.Tensor:
         """What a step differentiates, scalar; enqueues. 0 where no row counts. See ``models/batches`` for batches."""
         raise NotImplementedError
+
+    def added_losses(self, encoded, batch: dict) -> tf.Tensor:
+        """What model and pretext add to the loss of each row, whatever the loss: [B], or a scalar for all; enqueues."""
+        added = self.model.auxiliary_losses(encoded, batch)
+        return added if self.pretext is None else added + self.pretext.rows(encoded, batch)
 
     def chance_loss(self, batch: dict) -> tf.Tensor:
         """The batch's loss if all candidates had the same score, scalar, to be asked after `loss`; NaN: not known."""

@@ -1,8 +1,12 @@
 """(c) of the paper's Figure 2: a queue of item vectors, encoded once."""
+import dataclasses
+
 import tensorflow as tf
 
 from clrec_tf.losses import contrastive
+from clrec_tf.models.batches import without_after
 from clrec_tf.objectives.fifo_queue import FifoQueue
+from clrec_tf.objectives.queue_negatives import of_fed
 from clrec_tf.objectives.queue_negatives import QueueNegatives
 
 
@@ -25,31 +29,49 @@ class CachedQueueNegatives(QueueNegatives):
     alike. Of a row in windows many live entries are its own user's, and left out: the others stand for all that are of
     other users, of whatever context, since where a step by chance brings none of the row's context the other steps
     have to make up for it. The loss itself, and the gradient of the users, are the same.
+
+    With `keys`, a ``key_encoder.KeyEncoder``, it encodes all items of the comparison, the positives too (MoCo). They
+    have no gradient then: items learn by the histories that they stand in.
     """
 
-    def __init__(self, *arguments, balanced=True, **more):
+    def __init__(self, *arguments, balanced=True, keys=None, **more):
         super().__init__(*arguments, **more)
-        self.balanced = balanced
+        self.balanced, self.keys = balanced, keys
 
     def compare(self, batch, training):
         """Batch -> (encoded, (positive logits [B], candidate logits [B,B] of the batch, [B,Q] of the queue))."""
         fed = self._fed(batch)
         encoded, live = self._encode_fed(batch, fed, training)
+        return encoded, self.beside_queue(batch, fed, encoded, live)
+
+    def _encode_fed(self, batch, fed, training):
+        if self.keys is None:
+            return super()._encode_fed(batch, fed, training)
+        histories = {**without_after(batch), "target": tf.zeros_like(batch["target"])}
+        positives = self.keys.candidates(batch["target"])
+        encoded = dataclasses.replace(self.model.encode(histories, training=training), positives=positives)
+        return encoded, of_fed(positives, fed) if self.impressions is None else self.keys.candidates(fed.rows)
+
+    def beside_queue(self, batch, fed, encoded, live):
+        """Enqueues what is fed, whose vectors are `live` [E,D] -> logits as of `compare`."""
         # A vector that is not finite would spoil every later step, so it never enters.
         valid = fed.valid & tf.math.is_finite(tf.reduce_sum(live, axis=1))
-        pushed = self.queue.enqueue(valid, item=fed.rows, owner=fed.owners, vector=live, **self._fields(fed))
+        pushed = self.queue.enqueue(valid, vector=live, **self._fields(fed))
         own = tf.range(tf.size(batch["user_id"], out_type=tf.int64), dtype=tf.int64)
         live_others = valid[None, :] & self._of_others(batch, fed.owners, own)
         older_others = pushed.older[None, :] & self._of_others(batch, self.queue.read("owner"))
         keep_live = live_others & self._of_context(batch, fed.contexts)
         keep_older = older_others & self._of_context(batch, self._queued_contexts())
-        older, items = (self.queue.read(name) for name in ("vector", "item"))
-        positives = self._positive_logits(encoded, batch)
-        return encoded, self._with_positives(
+        older, positives = self.queue.read("vector"), self._positive_logits(encoded, batch)
+        return self._with_positives(
             positives,
             self._live_logits(encoded.users, live, fed.rows[:, 0], positives, valid, pushed.fill, live_others,
                               older_others) + contrastive.mask_logits(keep_live),
-            self._logits(encoded.users, tf.stop_gradient(older), items[:, 0]) + contrastive.mask_logits(keep_older))
+            self._logits(encoded.users, tf.stop_gradient(older), self._queued_ids()) + contrastive.mask_logits(keep_older))
+
+    def _queued_ids(self):
+        """Item ids [Q] of the queue; None where no logit is corrected by them."""
+        return None if self.corrections is None else self.queue.read("item")[:, 0]
 
     def _live_logits(self, users, live, ids, positives, valid, fill, live_others, older_others):
         """Logits [B,E] of the step's own entries."""

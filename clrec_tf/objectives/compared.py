@@ -26,7 +26,7 @@ class Compared(RowObjective):
     def rows(self, batch, training=True):
         """Batch -> [B]."""
         encoded, losses = self.compare(batch, training)
-        return losses + self.model.auxiliary_losses(encoded, batch)
+        return losses + self.added_losses(encoded, batch)
 
     def compare(self, batch, training=True):
         """The encoded batch, and each row's loss [B] without what the model adds."""

@@ -41,6 +41,10 @@ class ContrastiveSettings(QueueSettings):
     debias_context: str = setting("",
         "Category of users or requests, such as country: negatives are clicks of the same value, so that what differs "
         "in exposure between values is removed too, p(y|x)/p(y|value). Empty: p(y|x)/p(y).")
+    momentum_encoder: float = setting(0.0,
+        "Momentum m of the keys' encoder (MoCo), such as 0.999: items are compared with users as encoded by moving "
+        "averages of the weights, θ_k ← mθ_k + (1−m)θ_q after each step, without gradient. 0: by the weights themselves.",
+        lower=0.0, upper=1.0)
     negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
                              choices=("clicks", "impressions"))
 
@@ -57,6 +61,23 @@ class ContrastiveSettings(QueueSettings):
             raise UserError(f"--debias_context={self.debias_context} and --{other}: {why}; give one of them")
         if self.queue == "all_clicks":
             self._check_all_clicks(config)
+        if self.momentum_encoder:
+            self._check_momentum(config.encoder_class)
+
+    def _check_momentum(self, encoder):
+        """`UserError` where there are no keys to keep, or items would never learn."""
+        flag = f"--momentum_encoder={self.momentum_encoder}"
+        if self.momentum_encoder == 1.0:
+            raise UserError(f"{flag}: must be below 1, or the keys stay as they begin; usual are 0.9 to 0.9999")
+        why = dict(raw="it encodes its entries anew in every step", in_batch="it keeps nothing from earlier steps",
+                   all_clicks="it scores the items as they are").get(self.queue_kind)
+        if why:
+            raise UserError(f"{flag} and --queue={self.queue}: {why}, so there are no older vectors to be consistent "
+                            "with; use --queue=cached, or leave --momentum_encoder out")
+        if encoder.own_factors:
+            raise UserError(f"{flag} and --user_encoder={encoder.registered_name}: histories are read by vectors of "
+                            "their own there, so the candidates', which have no gradient as keys, would never learn; "
+                            "use another --user_encoder, or leave --momentum_encoder out")
 
     def _check_all_clicks(self, config):
         """`UserError` where a setting says something of a queue that there is not, or scores are no inner products."""
@@ -116,12 +137,13 @@ class Contrastive(ChosenByQueue):
                              inputs.local_variable, log_q=log_q, impressions=impressions,
                              local_constant=inputs.local_constant, balanced=settings.balanced_gradient,
                              entering=settings.enqueue_per_step if windows else None,
-                             context=context)
+                             context=context, keys=inputs.keys)
 
     @classmethod
     def closed_form(cls, world, settings):
         """p/p̂^β, p̂ the popularity of what feeds the queue."""
-        if settings.mask_same_user or settings.debias_context or not settings.follows_the_loss:
+        if (settings.mask_same_user or settings.debias_context or settings.momentum_encoder
+                or not settings.follows_the_loss):
             return None
         fed = world.mean_exposure if settings.negatives == "impressions" else world.click_popularity
         return closed_forms.debiased(world.clicks, fed, settings.debias_beta)
@@ -150,7 +172,7 @@ def context_column(name: str, schema) -> Optional[int]:
 
 
 def build_variant(kind, model, capacity, mask_same_user, local_variable, balanced=True, entering=None, context=None,
-                  **settings) -> QueueNegatives:
+                  keys=None, **settings) -> QueueNegatives:
     """The variant "in_batch", "raw" or "cached" over a new queue.
 
     Args:
@@ -159,7 +181,7 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, balance
       capacity: Q.
       mask_same_user: leave a user's other clicks out of its denominator.
       local_variable: from the runtime, see `FifoQueue`.
-      balanced: see `CachedQueueNegatives`.
+      balanced, keys: see `CachedQueueNegatives`.
       entering, context: see `QueueNegatives`.
       **settings: log_q, impressions, local_constant, see `QueueNegatives`.
     """
@@ -169,4 +191,5 @@ def build_variant(kind, model, capacity, mask_same_user, local_variable, balance
     sizes = capacity, model, local_variable, context is not None
     if kind == "raw":
         return RawQueueNegatives(model, raw_queue(*sizes), mask_same_user, **settings)
-    return CachedQueueNegatives(model, cached_queue(*sizes), mask_same_user, balanced=balanced, **settings)
+    return CachedQueueNegatives(model, cached_queue(*sizes), mask_same_user, balanced=balanced, keys=keys,
+                                **settings)

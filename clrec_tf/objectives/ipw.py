@@ -82,7 +82,7 @@ class PropensityWeighted(RowObjective):
         """Batch -> [B]."""
         weights = ipw.inverse_propensity_weights(self._propensity(batch, self.constants), self._cap)
         encoded, losses = self.softmax.compare(batch, training)
-        return ipw.self_normalized(weights, batch["weight"]) * losses + self.model.auxiliary_losses(encoded, batch)
+        return ipw.self_normalized(weights, batch["weight"]) * losses + self.added_losses(encoded, batch)
 
     def metrics(self):
         """The softmax's."""

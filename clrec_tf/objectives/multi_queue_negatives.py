@@ -80,7 +80,7 @@ class MultiQueueNegatives(Objective):
             vectors, intents.targets, shares, negatives.shared, negatives.shared_counts, negatives.own,
             negatives.own_counts, temperature=self.model.temperature, log_weights=log_weights, log_terms=log_terms,
             trained=negatives.trained, bound=self.model.logit_bound)
-        rows = self.model.auxiliary_losses(encoded, batch) - positives
+        rows = self.added_losses(encoded, batch) - positives
         if negatives.stands_for is not None:
             logs -= tf.math.log(of_own)
             if log_weights is not None:

@@ -71,7 +71,7 @@ class QueueNegatives(RowObjective):
         """Batch -> the contrastive loss of each row, and what the model adds, [B]; enqueues."""
         encoded, logits = self.compare(batch, training)
         losses = contrastive.contrastive_loss(*logits, bound=self.bound)
-        return losses + self.model.auxiliary_losses(encoded, batch)
+        return losses + self.added_losses(encoded, batch)
 
     def logits(self, batch, training=True):
         """Batch -> (positive logits [B], blocks of candidate logits [B,·]); enqueues."""
@@ -124,7 +124,7 @@ class QueueNegatives(RowObjective):
             if int(opened.queue.fill()) == self.queue.capacity:
                 break
             fed = opened._fed(batch)
-            fields = {"item": fed.rows, "owner": fed.owners} | self._fields(fed)
+            fields = self._fields(fed)
             if "vector" in self.queue.specs:
                 fields["vector"] = self.model.score_vectors(self.model.item_vectors(fed.rows))
             opened.queue.enqueue(fed.valid, **fields)
@@ -139,8 +139,9 @@ class QueueNegatives(RowObjective):
         return None if self._context is None else batch["query"][:, self._context]
 
     def _fields(self, fed) -> dict:
-        """What the queue holds of entries beside items, owners and vectors."""
-        return {} if self._context is None else {"context": fed.contexts}
+        """What the queue holds of entries beside vectors."""
+        fields = {"item": fed.rows, "owner": fed.owners}
+        return fields if self._context is None else {**fields, "context": fed.contexts}
 
     @property
     def positives_apart(self) -> bool:
@@ -167,7 +168,7 @@ class QueueNegatives(RowObjective):
             encoded = self.model.encode(batch, fed.rows, training)
             return encoded, tf.gather(encoded.distinct, encoded.queued)
         encoded = self.model.encode(batch, training=training)
-        return encoded, encoded.positives if fed.places is None else tf.gather(encoded.positives, fed.places)
+        return encoded, of_fed(encoded.positives, fed)
 
     def _of_others(self, batch, owners, own_slots=None):
         """Which entries [B,N] are no other click of the row's own user; [1,1] where those count.
@@ -205,6 +206,11 @@ class QueueNegatives(RowObjective):
     def _with_positives(self, positives, *blocks):
         """The blocks, and the positives' own slots where the queue does not hold them."""
         return (positives, positives[:, None], *blocks) if self.positives_apart else (positives, *blocks)
+
+
+def of_fed(targets, fed):
+    """Those of the targets [B,D] that are fed, [E,D]."""
+    return targets if fed.places is None else tf.gather(targets, fed.places)
 
 
 def _equal_entries(rows, entries):

@@ -22,7 +22,7 @@ class RawQueueNegatives(QueueNegatives):
         masks))."""
         fed = self._fed(batch)
         # Enqueue first: a positive belongs to its own denominator, once.
-        pushed = self.queue.enqueue(fed.valid, item=fed.rows, owner=fed.owners, **self._fields(fed))
+        pushed = self.queue.enqueue(fed.valid, **self._fields(fed))
         encoded = self.model.encode(batch, self.queue.read("item")[:pushed.fill], training)
         positives = self._positive_logits(encoded, batch)
         if not self.masks:

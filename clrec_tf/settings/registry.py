@@ -102,4 +102,5 @@ def _facts(field):
 
 
 TOWERS, ENCODERS, LOSSES = Registry("model"), Registry("user_encoder"), Registry("loss")
-_ALL = (TOWERS, ENCODERS, LOSSES)  # whose settings are flags side by side
+PRETEXTS = Registry("pretext")
+_ALL = (TOWERS, ENCODERS, LOSSES, PRETEXTS)  # whose settings are flags side by side

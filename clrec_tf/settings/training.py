@@ -4,6 +4,7 @@ import dataclasses
 from clrec_tf.errors import UserError
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.registry import PRETEXTS
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
@@ -16,6 +17,7 @@ class LossConfig(Section):
         "Candidates that a row is compared with: entries Q of the queue, at least what enters in a step (--batch_size; "
         "with --target_mode=all --enqueue_per_step), or negatives L of the other losses. multi_clrec: half from the "
         "main queue, half from the queue of the target's intent, so each of the 1+H queues holds Q/2.", lower=1)
+    pretext: str = setting("none", PRETEXTS.help, choices=PRETEXTS.names)
 
 
 @dataclasses.dataclass(frozen=True)

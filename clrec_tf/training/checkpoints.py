@@ -67,13 +67,15 @@ class Checkpoints:
       keep: latest checkpoints kept.
       model, optimizer, progress, runtime: what is saved.
       local_states: name -> object with `local_variables`, such as the queue.
+      keys: a `KeyEncoder`, or None.
 
     Attributes:
       local_states: name -> `LocalState` of each.
     """
 
-    def __init__(self, workdir, keep, model, optimizer, local_states, progress, runtime):
+    def __init__(self, workdir, keep, model, optimizer, local_states, progress, runtime, keys=None):
         state = dict(model=model, optimizer=optimizer, progress=ProgressState(progress))
+        state |= {} if keys is None else dict(momentum_encoder=keys.state)
         self.local_states = {name: LocalState(owner, runtime) for name, owner in local_states.items()}
         state |= self.local_states
         self._progress, self._options = progress, runtime.save_options

@@ -14,6 +14,7 @@ from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
+from clrec_tf.models.build import build_keys
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.objectives.build import build_objective
@@ -93,6 +94,7 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
         model = build_model(config, schema, load_content(data_dir, schema), config.paths.seed)
         optimizer = build_optimizer(settings, total_steps)
         optimizer.build(model.trainable_variables)
+        keys = build_keys(config, schema, model, config.paths.seed)
     check_every_position(config, model)
     used = _parsed(schema, model, getattr(config.objective, "debias_context", ""))
 
@@ -100,22 +102,26 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
         pools = Assignments(order, settings.epochs).remaining() if pools is None else pools
         return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
 
-    objective = build_objective(config, schema, manifest, model, runtime, dataset, plan.steps(0))
+    objective = build_objective(config, schema, manifest, model, runtime, dataset, plan.steps(0), keys)
     progress = Progress(metric=settings.validation_metric)
-    checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime)
+    checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime,
+                              keys)
     if resumed:
         _restore(checkpoints, progress, settings.validation_metric, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
     begins = not progress.step
     taken = begins and _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime,
                                    init_checkpoint)
+    if begins and keys is not None:
+        with runtime.unharmed("copying the model to its key encoder"):
+            keys.begin()
     if objective.prefills and begins and not taken:
         # Another seed than training's, or the first batches would meet themselves in the queue.
         _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
 
     validator = _validator(config, schema, manifest, model, runtime)
     feed = runtime.feed(assignments, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)
-    call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open)
+    call = make_train_call(model, objective, optimizer, settings.clip_norm, runtime, feed.open, keys)
     dispatcher = Dispatcher(call, feed, assignments, runtime, settings.steps_per_call, settings.log_every_steps)
     run = Run(
         model, optimizer, call, lambda: dataset(pools=assignments.remaining()), dispatcher, assignments, progress,
@@ -189,7 +195,8 @@ def training_plan(config: Config, manifest: schema_lib.Manifest, another: int = 
     """Order and cut of the examples; `another` is added to the seed."""
     settings = config.train
     return EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
-                     config.paths.seed + another, config.model.max_history)
+                     config.paths.seed + another, config.model.max_history,
+                     min(config.pretext_class.clicks_after, config.model.max_history))
 
 
 def check_paths(paths: Paths) -> tuple[str, str]:

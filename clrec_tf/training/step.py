@@ -55,10 +55,11 @@ class TrainingStep:
       variables: of the model.
       optimizer: built for them.
       clip_norm: global norm that gradients are clipped to; 0 = off.
+      keys: a `KeyEncoder` that follows the variables, or None.
     """
 
-    def __init__(self, objective, variables, optimizer, clip_norm):
-        self._objective, self._variables = objective, variables
+    def __init__(self, objective, variables, optimizer, clip_norm, keys=None):
+        self._objective, self._variables, self._keys = objective, variables, keys
         self._optimizer, self._clip_norm = optimizer, clip_norm
 
     def differentiate(self, batch):
@@ -74,13 +75,18 @@ class TrainingStep:
         # A user without any click has the zero vector, from which nothing is learned; no window is without.
         taught = counts if "row" in batch else counts & (batch["length"] > 0)
         facts = dict(examples=tf.reduce_sum(tf.cast(counts, tf.float32)),
-                     chance_loss=self._objective.chance_loss(batch),
+                     chance_loss=tf.add_n([part.chance_loss(batch) for part in self._objective.parts]),
                      teaches=tf.reduce_any(taught))
         return gradients, loss, norm, facts
 
     def apply(self, gradients):
         """Updates the model; a gradient of None is left out. Returns 0, for a condition wants a value."""
-        self._optimizer.apply_gradients((g, v) for g, v in zip(gradients, self._variables) if g is not None)
+        pairs = [(g, v) for g, v in zip(gradients, self._variables) if g is not None]
+        change = functools.partial(self._optimizer.apply_gradients, pairs)
+        if self._keys is None:
+            change()
+        else:
+            self._keys.update(pairs, change)
         return 0.0
 
 
@@ -113,7 +119,7 @@ def tallied(values, step, loss, norm, finite, trained, facts) -> dict[str, tf.Te
         "trailing_zero_gradients": tf.where(judged, (zeros + 1.0) * tf.cast(norm == 0.0, tf.float32), zeros)}
 
 
-def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=open_iterator) -> TrainCall:
+def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=open_iterator, keys=None) -> TrainCall:
     """Compiles the training steps.
 
     Args:
@@ -123,6 +129,7 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       clip_norm: global norm that gradients are clipped to; 0 = off.
       runtime: where calls run.
       open_feed: `open` of a feed.
+      keys: the model's `KeyEncoder`, or None.
 
     Returns:
       A call of an iterator of batches and a scalar int64 number of steps, or of what another feed gives. Its result
@@ -134,12 +141,13 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       end
       whose gradient was exactly 0, `trailing_zero_gradients`.
     """
-    names, strategy = [*SUMS, *FLAT, *RUNS, *objective.metric_names], runtime.strategy
+    metrics = [name for part in objective.parts for name in part.metric_names]
+    names, strategy = [*SUMS, *FLAT, *RUNS, *metrics], runtime.strategy
 
     @tf.function
     def call(*work):
         opened = objective.open()
-        one_step = TrainingStep(opened, model.trainable_variables, optimizer, clip_norm)
+        one_step = TrainingStep(opened, model.trainable_variables, optimizer, clip_norm, keys)
         batch_of, steps = open_feed(*work)
         values = zero_tally()
         for step in tf.range(steps):
@@ -151,7 +159,8 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
             update = functools.partial(strategy.run, one_step.apply, args=(gradients,))
             tf.cond(trained, update, lambda: 0.0)
             values = tallied(values, step, loss, norm, finite, trained, facts)
-        result = {**values, **opened.metrics()}
-        return tf.stack([result[name] for name in names])  # one tensor: in a cluster each would be a message
+        for part in opened.parts:
+            values |= part.metrics()
+        return tf.stack([values[name] for name in names])  # one tensor: in a cluster each would be a message
 
     return TrainCall(call, names)
