@@ -9,9 +9,12 @@ import tqdm
 from clrec_tf.system import atomic
 from clrec_tf.system import json_files
 from clrec_tf.system.watched import watched
+from clrec_tf.training.step import FLAT
+from clrec_tf.training.step import RUNS
 from clrec_tf.training.step import SUMS
 
 METRICS_LOG = "metrics.jsonl"
+_OF_STEPS = {*SUMS, *FLAT, *RUNS}  # in the results of calls; the others are metrics of the objective
 
 
 class Reporter:
@@ -49,7 +52,7 @@ class Reporter:
             row = {"steps": self._steps, "loss": self._sums["loss"] / good,
                    "gradient_norm": self._sums["gradient_norm"] / good,
                    "skipped_steps": self._sums["skipped"], "examples_per_second": self._sums["examples"] / seconds}
-            row.update({name: float(result[name]) for name in result if name.startswith("queue_")})
+            row.update({name: float(result[name]) for name in result if name not in _OF_STEPS})
             self.write(step, row)
             self._reset()
 
