@@ -26,9 +26,9 @@ def data_dir(tmp_path_factory):
 class Reader:
     """A feed as one worker uses it."""
 
-    def __init__(self, folder, mode="sliding", epochs=2):
+    def __init__(self, folder, mode="sliding", epochs=2, clicks_after=0):
         self.schema, manifest = schema_lib.load_schema(folder), schema_lib.load_manifest(folder)
-        self.plan = EpochPlan(manifest.shards["train"], 16, 2, mode, 3, T)
+        self.plan = EpochPlan(manifest.shards["train"], 16, 2, mode, 3, T, clicks_after)
         self.assignments = Assignments(self.plan, epochs)
         self.feed = PoolFeed(self.assignments, self.plan, manifest.paths(folder, "train"), self.schema, T, DROPOUT,
                              LocalRuntime().local_variable)
