@@ -133,7 +133,7 @@ class Config:
         return cls.Settings(**{name: value for name, value in self.plugs.items() if name in names})
 
     def refuse_unread(self, *keys: str) -> None:
-        """`UserError` where a setting was given that no chosen tower, encoder or loss reads.
+        """`UserError` where a setting was given that no chosen tower, encoder, loss or pretext reads.
 
         Args:
           *keys: of `PLUGS`, whose settings are looked at; default: all.
@@ -146,7 +146,7 @@ class Config:
                 raise UserError(f"--{name}={shown} belongs to {self._owner(name)}: leave it out")
 
     def without_unread(self) -> "Config":
-        """The same without settings that no chosen tower, encoder or loss reads, for comparisons over one flagfile."""
+        """The same without settings that no chosen tower, encoder, loss or pretext reads, for comparisons over one flagfile."""
         unread = self.unread()
         return dataclasses.replace(
             self, plugs={name: value for name, value in self.plugs.items() if name not in unread})

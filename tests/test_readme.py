@@ -13,6 +13,7 @@ from clrec_tf.command_line import ALIASES
 from clrec_tf.command_line import all_sections
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.registry import PRETEXTS
 from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.setting import choices_of
 
@@ -142,13 +143,13 @@ def test_every_loss_and_queue_has_a_row():
 
 def test_the_registries_give_the_table_of_flags():
     rows = []
-    for registry in (TOWERS, ENCODERS, LOSSES):
+    for registry in (TOWERS, ENCODERS, LOSSES, PRETEXTS):
         for (name, tower), cls in registry.classes().items():
             choice = f"--{registry.flag}={name}" + (f" --model={tower}" if tower else "")
             flags = ", ".join(f"`--{field.name}`" for field in dataclasses.fields(cls.Settings))
             rows.append(f"| `{choice}` | {cls.summary.rstrip('.')} | {flags} |".replace("|  |", "| |"))
     training = TEXTS[ROOT / "docs" / "training.md"]
-    assert re.findall(r"^\| `--(?:model|user_encoder|loss)=.*", training, re.MULTILINE) == rows
+    assert re.findall(r"^\| `--(?:model|user_encoder|loss|pretext)=.*", training, re.MULTILINE) == rows
 
 
 def test_nothing_is_left_to_fill_in():

@@ -39,7 +39,7 @@ def as_histories(batch: dict) -> dict:
     Nothing else is known of their users: features of users and requests would tell whose they are without any click.
     """
     histories = {name: batch[after] for after, name in _NAMES.items() if after in batch}
-    histories |= {"target": tf.zeros_like(batch["target"]), "user_id": batch["user_id"], "weight": batch["weight"]}
+    histories["target"] = tf.zeros_like(batch["after"][:, 0])
     if "query" in batch:
         histories["query"] = tf.zeros_like(batch["query"])
     if "seed" in batch:

@@ -11,6 +11,7 @@ class BenchmarkConfig(Section):
     suite: tuple[str, ...] = setting(("training",),
         "What is measured, of: training (queue variants, bare operations, growth with items and queue; and input), "
         "losses (CLRec beside sampled softmax), encoders (samples/s and parameters of each --user_encoder), "
+        "u2u (--pretext=u2u with its cached queue beside one that encodes its sequences anew), "
         "input (reading alone beside training; --data_dir or generated data), tfrs (beside TensorFlow Recommenders; "
         "needs --data_dir), quality (validation HR@10 by seconds of training: our towers, TensorFlow Recommenders and "
         "RecTools; needs --data_dir; 20 minutes on ML-1M), memory (peak of training; takes 9 GB), prepare (time for "
@@ -25,9 +26,9 @@ class BenchmarkConfig(Section):
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, "
-                                              "encoders, cluster, multi_queue, retrieval and serve).", lower=1000)
+                                              "encoders, u2u, cluster, multi_queue, retrieval and serve).", lower=1000)
     benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses, "
-                                                                 "encoders, cluster, multi_queue).")
+                                                                 "encoders, u2u, cluster, multi_queue).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
     serve_seconds: float = setting(60.0, "Seconds of each run at 100 requests/s and of the overload (suite serve); "
                                          "its other runs are shorter in proportion.", lower=0.5, upper=600.0)

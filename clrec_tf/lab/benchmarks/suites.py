@@ -19,6 +19,7 @@ from clrec_tf.lab.benchmarks import retrieval_speed
 from clrec_tf.lab.benchmarks import served_load
 from clrec_tf.lab.benchmarks import tfrs
 from clrec_tf.lab.benchmarks import training_memory
+from clrec_tf.lab.benchmarks import u2u_steps
 from clrec_tf.lab.children import quiet_about_functions
 from clrec_tf.system import atomic
 from clrec_tf.system.versions import versions
@@ -30,6 +31,7 @@ SUITES = {
     "training": queue_steps.run,
     "losses": loss_steps.run,
     "encoders": encoder_steps.run,
+    "u2u": u2u_steps.run,
     "input": input_speed.run,
     "tfrs": tfrs.run,
     "quality": quality.run,
