@@ -59,8 +59,8 @@ def plug_fields(*keys: str) -> dict[str, dataclasses.Field]:
               for name, field in registry.fields().items()}
     taken = sorted(set(fields) & _SECTION_FIELDS)
     if taken:
-        raise ValueError(f"--{taken[0]} is a general setting, which no tower, encoder, loss or pretext may define: choose "
-                         "another name for it")
+        raise ValueError(f"--{taken[0]} is a general setting, which no tower, encoder, loss or pretext may define: "
+                         "choose another name for it")
     return fields
 
 
@@ -97,7 +97,8 @@ class Config:
 
     def __post_init__(self):
         _known(self.plugs, plug_fields())
-        for registry in (TOWERS, ENCODERS, LOSSES, PRETEXTS):  # those not chosen too: a value out of bounds is a slip anywhere
+        # Those not chosen too: a value out of bounds is a slip anywhere.
+        for registry in (TOWERS, ENCODERS, LOSSES, PRETEXTS):
             for cls in registry.classes().values():
                 self.settings_of(cls)
         tower = self.model.model
@@ -146,7 +147,7 @@ class Config:
                 raise UserError(f"--{name}={shown} belongs to {self._owner(name)}: leave it out")
 
     def without_unread(self) -> "Config":
-        """The same without settings that no chosen tower, encoder, loss or pretext reads, for comparisons over one flagfile."""
+        """The same without settings that nothing chosen reads, for comparisons over one flagfile."""
         unread = self.unread()
         return dataclasses.replace(
             self, plugs={name: value for name, value in self.plugs.items() if name not in unread})

@@ -45,7 +45,8 @@ def test_sparse_keys_are_those_of_dense_averages_over_fifty_steps():
     written = np.zeros(ITEMS + 1, int)
     for step in range(50):
         rows = np.unique(rng.integers(1, ITEMS - 1, rng.integers(1, 4)))  # the last two are never in use
-        gradient = tf.IndexedSlices(tf.constant(rng.normal(size=(len(rows), DIM)), tf.float32), tf.constant(rows), table.shape)
+        values_of_rows = tf.constant(rng.normal(size=(len(rows), DIM)), tf.float32)
+        gradient = tf.IndexedSlices(values_of_rows, tf.constant(rows), table.shape)
         before = keys.towers.item_encoder.ids.table.numpy()
         keys.update([(gradient, table)], lambda: optimizer.apply_gradients([(gradient, table)]))
         written += (keys.towers.item_encoder.ids.table.numpy() != before).any(axis=1)

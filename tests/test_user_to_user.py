@@ -1,4 +1,4 @@
-"""The task u2u: batches with what follows, its loss in loops, its queue, with every loss, resumed, and what it learns."""
+"""The task u2u: batches with what follows, its loss and queue in loops, with every loss, resumed, and what it learns."""
 import collections
 import json
 
@@ -65,7 +65,8 @@ def test_batches_bring_the_target_and_the_clicks_behind_it(data_dir):
             dwell = [max(seconds, -1) for seconds in record["dwell"][at:last]]
             assert batch["after_dwell"][row, :after].tolist() == ([-1] * after if unknown else dwell)
             moments[batch["user_id"][row], at] += 1
-    assert set(moments) == {(user, at) for (user,), record in records.items() for at in range(1, len(record["item_id"]))}
+    assert set(moments) == {
+        (user, at) for (user,), record in records.items() for at in range(1, len(record["item_id"]))}
     assert set(moments.values()) == {1} and 0 < hidden < len(moments) / 2
 
 
@@ -93,7 +94,8 @@ def test_loss_and_queue_are_those_of_a_loop(masked):
             for row in valid:
                 user = mean(table, batch["history"][row]) / TEMPERATURE
                 scores = [user @ (mean(table, batch["after"][place[1]]) if place[0] == step else vector)
-                          for owner, vector, place in queue if not masked or owner != users[row] or place == (step, row)]
+                          for owner, vector, place in queue
+                          if not masked or owner != users[row] or place == (step, row)]
                 losses[row] = np.log(np.sum(np.exp(scores))) - user @ mean(table, batch["after"][row])
             return losses @ batch["weight"].numpy() / batch["weight"].numpy().sum()
 
@@ -110,7 +112,8 @@ def test_loss_and_queue_are_those_of_a_loop(masked):
 def test_live_sequences_stand_for_the_whole_queue_in_the_gradient():
     model, gradients = tiny_model(), {}
     for balanced in (False, True):
-        rng, task = np.random.default_rng(3), UserToUser(model, 12, 1.0, False, local_variable, balanced=balanced).open()
+        rng = np.random.default_rng(3)
+        task = UserToUser(model, 12, 1.0, False, local_variable, balanced=balanced).open()
         for _ in range(3):
             batch = batch_with_after(rng, 4)
             encoded = model.encode(batch)
@@ -133,7 +136,7 @@ def test_live_sequences_stand_for_the_whole_queue_in_the_gradient():
 
 @pytest.mark.parametrize("settings", [
     dict(user_encoder="mean"), dict(user_encoder="multi_att", candidate_features=False),
-    dict(user_encoder="sasrec"), dict(user_encoder="caser", caser_clicks=7)], ids=lambda settings: settings["user_encoder"])
+    dict(user_encoder="sasrec"), dict(user_encoder="caser", caser_clicks=7)], ids=lambda each: each["user_encoder"])
 def test_what_follows_is_encoded_as_a_history_would_be(data_dir, settings):
     """By its clicks and its times, and nothing of what the model gives else is another for it."""
     config = small_run.config(data_dir, "unused", model={**U2U, **settings}).without_unread()

@@ -67,7 +67,8 @@ class CachedQueueNegatives(QueueNegatives):
             positives,
             self._live_logits(encoded.users, live, fed.rows[:, 0], positives, valid, pushed.fill, live_others,
                               older_others) + contrastive.mask_logits(keep_live),
-            self._logits(encoded.users, tf.stop_gradient(older), self._queued_ids()) + contrastive.mask_logits(keep_older))
+            self._logits(encoded.users, tf.stop_gradient(older), self._queued_ids())
+            + contrastive.mask_logits(keep_older))
 
     def _queued_ids(self):
         """Item ids [Q] of the queue; None where no logit is corrected by them."""

@@ -43,7 +43,7 @@ class ContrastiveSettings(QueueSettings):
         "in exposure between values is removed too, p(y|x)/p(y|value). Empty: p(y|x)/p(y).")
     momentum_encoder: float = setting(0.0,
         "Momentum m of the keys' encoder (MoCo), such as 0.999: items are compared with users as encoded by moving "
-        "averages of the weights, θ_k ← mθ_k + (1−m)θ_q after each step, without gradient. 0: by the weights themselves.",
+        "averages of the weights, θ_k ← mθ_k + (1−m)θ_q after each step, without gradient. 0: by the weights.",
         lower=0.0, upper=1.0)
     negatives: str = setting("clicks", "What feeds the queue: clicked items, or impressions (prepare --impressions).",
                              choices=("clicks", "impressions"))

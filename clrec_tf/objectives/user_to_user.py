@@ -20,8 +20,8 @@ from clrec_tf.settings.setting import setting
 @dataclasses.dataclass(frozen=True)
 class UserToUserSettings(Section):
     """--pretext=u2u"""
-    u2u_queue_size: int = setting(2560, "Sequences that a user is compared with: entries of the queue of f(y), at least "
-                                        "--batch_size.", lower=1)
+    u2u_queue_size: int = setting(2560, "Sequences that a user is compared with: entries of the queue of f(y), at "
+                                        "least --batch_size.", lower=1)
     u2u_weight: float = setting(1.0, "Weight λ of the task beside the loss, L = L_u2i + λ·L_u2u.", lower=1e-6)
 
     def check(self, config):
@@ -75,8 +75,8 @@ class LastLoss(tf.Module):
 class UserToUser(Pretext):
     """ℓ = −cos(f(x),f(y))/ρ + log Σ_{y'∈C} e^{cos(f(x),f(y'))/ρ}, x a user's clicks before a moment, y those after it.
 
-    y are the target of the example and the clicks behind it, 9 at most (|y| < 10); f is the user encoder for both, which
-    reads the times inside y before its last click. With --target_mode=sliding every click after the first is a target
+    y are the target of the example and the clicks behind it, 9 at most (|y| < 10); f is the user encoder for both. It
+    reads times inside y as those before the last click of y. With --target_mode=sliding every click after the first is a target
     once an epoch, so the moment is uniform over a user's sequence, with a click or more on each side.
 
     C is a cached queue of its own: f(y) of this batch with gradient, balanced as that of items, and older ones without.

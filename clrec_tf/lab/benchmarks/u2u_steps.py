@@ -40,7 +40,7 @@ class ReencodedSequences(Pretext):
         super().__init__(model, queue=FifoQueue(capacity, fields, local_variable))
 
     def queued(self, batch):
-        """The batch with the clicks of the whole queue for its clicks after [Q,A,C], and where its own are, `slot` [B]."""
+        """The batch with the queue's clicks [Q,A,C] for its clicks after, and where its own are, `slot` [B]."""
         names = ("after", "after_length")
         pushed = self.queue.enqueue(batch["weight"] > 0, **{name: batch[name] for name in names})
         return {**batch, **{name: self.queue.read(name) for name in names}, "slot": pushed.slots}
@@ -50,8 +50,8 @@ class ReencodedSequences(Pretext):
         positives = contrastive.paired_logits(
             encoded.users, tf.gather(encoded.after, tf.maximum(batch["slot"], 0)), self.model.temperature)
         logits = contrastive.pairwise_logits(encoded.users, encoded.after, self.model.temperature)
-        return contrastive.contrastive_loss(
-            positives, logits + contrastive.mask_logits(batch["after_length"] > 0)[None, :], bound=self.model.logit_bound)
+        logits += contrastive.mask_logits(batch["after_length"] > 0)[None, :]
+        return contrastive.contrastive_loss(positives, logits, bound=self.model.logit_bound)
 
 
 class OverQueued(Objective):
@@ -80,7 +80,7 @@ def run(config: Config) -> dict:
     """Each length of history in a process of its own; --queue_size entries in both queues.
 
     Returns:
-      `ratios`: step time of encoding anew over the cached queue's, and which share of the bound's gain that is; `cases`.
+      `ratios`: step time of encoding anew over the cached queue's, and its share of what the bound allows; `cases`.
     """
     cases = [in_child(measure, queue_steps.case_config(config, history)) for history in queue_steps.histories(config)]
     ratios = {}
