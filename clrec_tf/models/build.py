@@ -124,7 +124,10 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
 
 
 def build_keys(config, schema: schema_lib.Schema, model: TwoTower, seed: int = 0) -> Optional[KeyEncoder]:
-    """The key encoder of a model for --momentum_encoder, None without; dense item vectors are the model's own."""
+    """The key encoder of a model for --momentum_encoder, of averages as in losses/momentum.py; None without.
+
+    Its dense item vectors are the model's own.
+    """
     momentum = getattr(config.objective, "momentum_encoder", 0.0)
     if not momentum:
         return None
