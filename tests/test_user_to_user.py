@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
+from clrec_tf.lab.benchmarks import u2u_steps
 from clrec_tf.models.batches import as_histories
 from clrec_tf.models.batches import without_after
 from clrec_tf.models.build import build_model
@@ -198,6 +199,27 @@ def test_lasting_taste_is_learned(tmp_path):
     assert small_run.run(config) == 0
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["u2u_fill"] == 40 and rows[-1]["u2u_loss"] < np.log(40) - 1  # of log 10 at most
+
+
+def test_the_benchmark_compares_equal_losses_and_counts_clicks(monkeypatch):
+    """Without learning, sequences encoded anew are those that the cached queue holds."""
+    losses = {}
+
+    def measured(calls, rounds):
+        del rounds
+        losses.update({kind: [float(call()["loss"]) for _ in range(3)] for kind, call in calls.items()})
+        return {kind: [1.0 if kind == "cached" else 2.0] for kind in calls}
+
+    monkeypatch.setattr(u2u_steps, "in_child", lambda function, config: function(config))
+    monkeypatch.setattr(u2u_steps.timing, "take_turns", measured)
+    config = Config.of(batch_size=4, queue_size=10, embedding_dim=8, user_encoder="mean", learning_rate=0.0, rounds=1,
+                       benchmark_items=2000, benchmark_histories=("2",))
+    found = u2u_steps.run(config)
+    np.testing.assert_allclose(losses["reencoded"], losses["cached"], rtol=1e-5)
+    bound = (4 * 2 + 10 * 2) / (4 * 2 + 4 * 2)
+    assert found["cases"][0]["bound"] == pytest.approx(bound, abs=1e-3)
+    assert found["ratios"] == {"cached_vs_reencoded_T2": 2.0, "cached_vs_reencoded_T2_of_bound": pytest.approx(
+        1 / (bound - 1), abs=1e-3)}
 
 
 @pytest.mark.parametrize("settings, words", [

@@ -11,6 +11,11 @@ class Pretext(Objective):
 
     clicks_after = 0  # of each example, from the target on, that its batches bring
 
+    @classmethod
+    def clicks_read(cls, max_history: int) -> int:
+        """`clicks_after`, no more than the query tower reads of a history."""
+        return min(cls.clicks_after, max_history)
+
     def rows(self, encoded, batch: dict) -> tf.Tensor:
         """What it adds to the loss of each row of an encoded batch, [B]; enqueues. Of an opened one."""
         raise NotImplementedError

@@ -196,7 +196,7 @@ def training_plan(config: Config, manifest: schema_lib.Manifest, another: int = 
     settings = config.train
     return EpochPlan(manifest.shards["train"], settings.batch_size, settings.shuffle_shards, settings.target_mode,
                      config.paths.seed + another, config.model.max_history,
-                     min(config.pretext_class.clicks_after, config.model.max_history))
+                     config.pretext_class.clicks_read(config.model.max_history))
 
 
 def check_paths(paths: Paths) -> tuple[str, str]:

@@ -31,11 +31,11 @@ class ReencodedSequences(Pretext):
     Args:
       model: a `TwoTower`.
       capacity, local_variable: of the queue, see `FifoQueue`.
-      width: columns C of an item row.
+      clicks: A, of each sequence.
     """
 
-    def __init__(self, model, capacity, local_variable, width):
-        fields = {"after": tf.TensorSpec([UserToUser.clicks_after, width], tf.int64),
+    def __init__(self, model, capacity, local_variable, clicks):
+        fields = {"after": tf.TensorSpec([clicks, model.item_encoder.item_width], tf.int64),
                   "after_length": tf.TensorSpec([], tf.int64)}
         super().__init__(model, queue=FifoQueue(capacity, fields, local_variable))
 
@@ -72,8 +72,8 @@ class SequenceTrainer(Trainer):
         loss, capacity = super()._objective(items, "cached", runtime), self.config.loss.queue_size
         if kind == CACHED:
             return loss.with_pretext(UserToUser(self.model, capacity, 1.0, False, runtime.local_variable))
-        width = self.model.item_encoder.item_width
-        return OverQueued(loss.with_pretext(ReencodedSequences(self.model, capacity, runtime.local_variable, width)))
+        clicks = UserToUser.clicks_read(self.config.model.max_history)
+        return OverQueued(loss.with_pretext(ReencodedSequences(self.model, capacity, runtime.local_variable, clicks)))
 
 
 def run(config: Config) -> dict:
@@ -94,7 +94,7 @@ def run(config: Config) -> dict:
 def measure(config: Config) -> dict:
     """Both kinds in turn, full queues."""
     items, size, steps = GeneratedItems(config.benchmark.benchmark_items), config.train.batch_size, queue_steps.STEPS
-    batches, clicks = draw_batches(items, config, steps), UserToUser.clicks_after
+    batches, clicks = draw_batches(items, config, steps), UserToUser.clicks_read(config.model.max_history)
     drawn = items.drawn(np.random.default_rng(DRAW_SEED + 1), steps, size * clicks)
     batches |= dict(after=items.rows(drawn.reshape(steps, size, clicks)),
                     after_length=np.full((steps, size), clicks, np.int64))
@@ -114,4 +114,5 @@ def measure(config: Config) -> dict:
 
 def clicks_encoded(config: Config, sequences: int) -> int:
     """Clicks that a step's encoder reads: of B histories, and of as many sequences of clicks after."""
-    return config.train.batch_size * config.model.max_history + sequences * UserToUser.clicks_after
+    history = config.model.max_history
+    return config.train.batch_size * history + sequences * UserToUser.clicks_read(history)
