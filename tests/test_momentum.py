@@ -27,7 +27,7 @@ def test_one_step_and_many_at_once():
     keys, queries = tf.constant([[1.0], [2.0]]), tf.constant([[3.0], [4.0]])
     np.testing.assert_allclose(momentum.averaged(keys, queries, 0.9), [[1.2], [2.2]], rtol=1e-6)
     stamps = tf.constant([[5], [momentum.EQUAL]], tf.int64)
-    for now, expected in ((5, 1.0), (6, 1.2), (7, 1.38)):  # .9·1.2 + .1·3
+    for now, expected in ((4, 1.0), (5, 1.0), (6, 1.2), (7, 1.38)):  # .9·1.2 + .1·3
         found = momentum.caught_up(keys, queries, stamps, tf.constant(now, tf.int64), 0.9)
         np.testing.assert_allclose(found, [[expected], [4.0]], rtol=1e-6)
     late = momentum.caught_up(keys[:1], queries[:1], stamps[:1], tf.constant(20_005, tf.int64), 0.9999)

@@ -30,6 +30,7 @@ from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.sampled_softmax import SampledSoftmax
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.registry import LOSSES
+from clrec_tf.settings.registry import PRETEXTS
 from clrec_tf.settings.registry import Registry
 from clrec_tf.settings.registry import TOWERS
 from clrec_tf.settings.setting import Section
@@ -191,7 +192,7 @@ def test_a_name_is_taken_once_and_a_setting_means_one_thing():
 
 def test_every_plug_has_a_phrase_a_title_and_flags():
     help_text = " ".join(command_line._help(("model", "loss"), "").split())  # pylint: disable=protected-access
-    for registry in (TOWERS, ENCODERS, LOSSES):
+    for registry in (TOWERS, ENCODERS, LOSSES, PRETEXTS):
         for (name, tower), cls in registry.classes().items():
             assert cls.summary and cls.Settings.__doc__, name
             assert tower or f"{name}: {cls.summary}" in help_text

@@ -18,13 +18,14 @@ def caught_up(keys: tf.Tensor, queries: tf.Tensor, stamps: tf.Tensor, now: tf.Te
       keys: θ_k [N,d], as they were at their stamps.
       queries: θ_q [N,d], the same since then.
       stamps: [N,1] int64, the step of each; `EQUAL`: the average is θ_q.
-      now: scalar int64, step; n = now − stamp.
+      now: scalar int64, step; n = now − stamp, 0 where another worker of a cluster is ahead.
       momentum: m.
 
     Returns:
       [N,d].
     """
     tf.debugging.assert_shapes([(keys, "ND"), (queries, "ND"), (stamps, ("N", 1))])
-    log_share = tf.cast(now - stamps, keys.dtype) * math.log(momentum)  # of m in double precision, for large n
+    steps = tf.cast(tf.maximum(now - stamps, 0), keys.dtype)
+    log_share = steps * math.log(momentum)  # of m in double precision, for large n
     log_share = tf.where(stamps == EQUAL, tf.constant(-math.inf, keys.dtype), log_share)
     return tf.exp(log_share) * keys - tf.math.expm1(log_share) * queries
