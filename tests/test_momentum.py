@@ -107,6 +107,8 @@ def test_keys_have_no_gradient_and_begin_as_the_model():
     (dict(momentum_encoder=0.9, queue="in_batch"), "--queue=in_batch: it keeps nothing"),
     (dict(momentum_encoder=0.9, queue="all_clicks"), "--queue=all_clicks: it scores the items as they are"),
     (dict(momentum_encoder=0.9, user_encoder="svdpp"), "would never learn"),
+    (dict(momentum_encoder=0.9, user_encoder="mind"), "--user_encoder=mind: what a user is compared by depends"),
+    (dict(momentum_encoder=0.9, user_encoder="rum"), "--user_encoder=rum: what a user is compared by depends"),
     (dict(momentum_encoder=0.9, loss="bce"), "--momentum_encoder=0.9 belongs to --loss=contrastive, not to bce"),
     (dict(momentum_encoder=0.9, model="multi_clrec"), "--momentum_encoder=0.9 belongs to --model=clrec")])
 def test_where_there_are_no_keys_to_keep_is_refused(settings, words):

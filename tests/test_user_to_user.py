@@ -224,6 +224,8 @@ def test_the_benchmark_compares_equal_losses_and_counts_clicks(monkeypatch):
 
 @pytest.mark.parametrize("settings, words", [
     (dict(pretext="u2u", model="multi_clrec"), "--model=multi_clrec gives several"),
+    (dict(pretext="u2u", user_encoder="mind"), "--user_encoder=mind gives several"),
+    (dict(pretext="u2u", user_encoder="rum"), "--user_encoder=rum gives several"),
     (dict(pretext="u2u", history_dropout=0.1), "--history_dropout=0.1: of a hidden history nothing is left"),
     (dict(pretext="u2u", u2u_queue_size=100), "--u2u_queue_size=100 is smaller than --batch_size=256"),
     (dict(u2u_weight=2.0), "--u2u_weight=2.0 belongs to --pretext=u2u, not to none: leave it out"),

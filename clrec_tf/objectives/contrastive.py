@@ -62,9 +62,9 @@ class ContrastiveSettings(QueueSettings):
         if self.queue == "all_clicks":
             self._check_all_clicks(config)
         if self.momentum_encoder:
-            self._check_momentum(config.encoder_class)
+            self._check_momentum(config.encoder_class, config.encoder)
 
-    def _check_momentum(self, encoder):
+    def _check_momentum(self, encoder, settings):
         """`UserError` where there are no keys to keep, or items would never learn."""
         flag = f"--momentum_encoder={self.momentum_encoder}"
         if self.momentum_encoder == 1.0:
@@ -74,6 +74,10 @@ class ContrastiveSettings(QueueSettings):
         if why:
             raise UserError(f"{flag} and --queue={self.queue}: {why}, so there are no older vectors to be consistent "
                             "with; use --queue=cached, or leave --momentum_encoder out")
+        if encoder.target_aware or encoder.vectors_of(settings) > 1:
+            raise UserError(f"{flag} and --user_encoder={encoder.registered_name}: what a user is compared by depends on "
+                            "the target there, which is encoded as a key alone; use an encoder of one vector, or leave "
+                            "--momentum_encoder out")
         if encoder.own_factors:
             raise UserError(f"{flag} and --user_encoder={encoder.registered_name}: histories are read by vectors of "
                             "their own there, so the candidates', which have no gradient as keys, would never learn; "

@@ -27,7 +27,7 @@ class UserToUserSettings(Section):
     def check(self, config):
         """`UserError` where a user has several vectors, or a batch does not enter the queue whole."""
         encoder = config.encoder_class
-        if config.model.model != "clrec" or encoder.vectors_of(config.encoder) > 1:
+        if config.model.model != "clrec" or encoder.target_aware or encoder.vectors_of(config.encoder) > 1:
             given = (f"--model={config.model.model}" if config.model.model != "clrec" else
                      f"--user_encoder={encoder.registered_name}")
             raise UserError(f"--pretext=u2u compares one vector of a user with another, and {given} gives several: use "
