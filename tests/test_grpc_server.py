@@ -55,7 +55,7 @@ class SavedModelPredictor:
             outputs = function(**{name: tf.constant(value) for name, value in inputs.items()})
         except tf.errors.InvalidArgumentError as error:
             raise UserError(error.message) from error
-        return {name: value.numpy() for name, value in outputs.items()}
+        return {name: value.numpy() for name, value in outputs.items()}, 3
 
 
 @pytest.fixture(scope="module", params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -170,6 +170,20 @@ def test_the_client_retrieves_what_the_signature_does_and_names_what_is_wrong(se
     wrong = client(served[2], "--history=3,abc")
     assert wrong.returncode == 1 and "--history=3,abc: the item ids of this model are integers" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_every_call_bears_a_request_id(served):
+    def answered(sent, inputs):
+        metadata = () if sent is None else (("x-request-id", sent),)
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(served[0])
+        _, call = stub.Predict.with_call(request(inputs, "retrieve"), timeout=20, metadata=metadata)
+        return dict(call.trailing_metadata())["x-request-id"]
+    assert answered("mine", arguments()) == "mine"
+    made = answered("x" * 129, arguments())
+    assert len(made) == 32 and made != answered(None, arguments())
+    with pytest.raises(grpc.RpcError) as error:
+        answered("mine", {"nothing": [1]})
+    assert dict(error.value.trailing_metadata())["x-request-id"] == "mine"
 
 
 @pytest.mark.parametrize("status, code", [

@@ -45,7 +45,7 @@ def test_a_request_that_is_not_admitted_is_not_read():
             with pytest.raises(Unavailable, match="users are ahead"):
                 await found.json(b"not JSON, and nobody knows", "", "x")
             opened.set()
-            assert all(answer["user_vectors"].shape == (1, 1, 9) for answer in await asyncio.gather(*first))
+            assert all(answer["user_vectors"].shape == (1, 1, 9) for answer, _ in await asyncio.gather(*first))
     asyncio.run(ask())
 
 

@@ -273,6 +273,26 @@ def test_versions_status_metadata_and_health(services):
     assert service.request("/readyz").json == {"status": "ready", "version": 1}
 
 
+def test_every_answer_names_the_request_and_predictions_the_version(services):
+    service = services["int"]
+    body = {"instances": [{"history": []}]}
+    for sent, kept in (("order-17/ä".encode("latin-1"), False), (b"order-17/a", True), (b"x" * 128, True),
+                       (b"x" * 129, False), (b"a b", False), (b"", False)):
+        answer = service.predict(body, headers={"X-Request-Id": sent})
+        name = answer.json["request_id"]
+        assert answer.status == 200 and answer.headers["x-request-id"] == name and answer.json["model_version"] == "1"
+        assert (answer.headers["x-model-name"], answer.headers["x-model-version"]) == ("clrec", "1")
+        assert name == sent.decode() if kept else len(name) == 32 and int(name, 16) >= 0
+    first, second = (service.predict(body).json["request_id"] for _ in range(2))
+    assert first != second
+    outputs = service.predict({"inputs": {"history": [[]]}}, headers={"X-Request-Id": "r"}).json
+    assert (outputs["request_id"], outputs["model_version"], set(outputs["outputs"])) == (
+        "r", "1", {"user_vectors", "weights"})
+    for path, sent, status in (("/nowhere", None, 404), ("/v1/models/clrec:predict", b"{", 400), ("/healthz", None, 200)):
+        answer = service.request(path, sent, headers={"X-Request-Id": "mine"})
+        assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
+
+
 @pytest.mark.parametrize("path, method, status, text", [
     ("/v1/models/other:predict", "POST", 404, "there is no model 'other', the service has 'clrec' (--model_name)"),
     ("/v1/models/other", "GET", 404, "there is no model 'other'"),
@@ -299,7 +319,8 @@ def test_percent_encoded_names_and_head_requests(services):
     assert service.request("/v1/models/%63lrec%3Apredict", body).status == 200
     for path in ("/healthz", "/readyz", "/metrics", "/v1/models/clrec", "/v1/models/clrec/metadata"):
         with contextlib.closing(service.client()) as client:
-            head, whole = ask(client, path, method="HEAD"), ask(client, path)  # on one connection
+            named = {"x-request-id": "mine"}
+            head, whole = (ask(client, path, method=method, headers=named) for method in ("HEAD", ""))  # on one connection
         assert head.status == whole.status == 200 and head.body == b"" and whole.body
         assert path == "/metrics" or head.headers == whole.headers
 

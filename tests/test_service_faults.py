@@ -129,15 +129,17 @@ def test_bodies_of_any_framing(service):
     def pieces(count):
         for start in range(0, len(BODY), count):
             yield BODY[start:start + count]
-    expected = service.predict(BODY).json
+    named = {"x-request-id": "mine"}
+    expected = service.predict(BODY, headers=named).json
     for headers in ({}, {"content-type": "text/plain"}, {"content-type": "application/xml; charset=utf-16"},
                     {"content-type": ""}, {"accept-encoding": "gzip", "x-forwarded-for": "garbage, 1"}):
-        assert service.predict(BODY, headers=headers).json == expected
+        assert service.predict(BODY, headers=headers | named).json == expected
     with contextlib.closing(service.client()) as client:  # chunked
         for count in (1, 7, 1000):
-            client.request("POST", PREDICT, pieces(count), {"transfer-encoding": "chunked"}, encode_chunked=True)
+            client.request("POST", PREDICT, pieces(count), {"transfer-encoding": "chunked"} | named,
+                           encode_chunked=True)
             assert json.loads(client.getresponse().read()) == expected
-    text, _ = raw(service, head(len(BODY), "expect: 100-continue\r\nconnection: close\r\n"), BODY, wait=0.1)
+    text, _ = raw(service, head(len(BODY), "expect: 100-continue\r\nx-request-id: mine\r\nconnection: close\r\n"), BODY, wait=0.1)
     assert text.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200") and text.endswith(json.dumps(
         expected, separators=(",", ":")).encode())
     text, _ = raw(service, (head(len(BODY)) + BODY) * 20 + head(len(BODY), "connection: close\r\n") + BODY)  # pipelined

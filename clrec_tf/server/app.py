@@ -96,7 +96,9 @@ class _Paths:
                 self._metrics.answered("", error.status, 0.0)
                 raise
             client = request.client.host if request.client else ""
-            return as_json(await self._predictor.json(body, version, client))
+            answer = await self._predictor.json(body, version, client, request.state.id)
+            made_by = {"x-model-name": name, "x-model-version": answer["model_version"]}
+            return as_json(answer, headers=made_by)
 
     async def status(self, name: str) -> Response:
         """States of versions: the one served, and those refused with the reason."""

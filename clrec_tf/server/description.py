@@ -27,7 +27,7 @@ PREDICTION = {
     200: {"description": "predictions, one per instance; or outputs, for inputs", "content": {"application/json": {
         "schema": {"type": "object", "properties": {
             "predictions": {"type": "array", "items": {"$ref": _REF.format(name="Prediction")}},
-            "outputs": {"type": "object"}}}}}}
+            "outputs": {"type": "object"}, "model_version": {"type": "string"}, "request_id": {"type": "string"}}}}}}
 } | {status: _error(status, text) for status, text in {
     400: "Something in the body is wrong; the text says what, where, and what is expected.",
     404: _NO_SUCH_MODEL,

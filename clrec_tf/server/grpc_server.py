@@ -27,6 +27,7 @@ from clrec_tf.server.counted_line import CountedLine
 from clrec_tf.server.faults import ServiceError
 from clrec_tf.server.faults import TooSlow
 from clrec_tf.server import grpc_messages
+from clrec_tf.server import request_ids
 
 DEFAULT_SIGNATURE = "serving_default"
 _ENDING_S = 30  # for calls under way when accepting has ended
@@ -84,6 +85,9 @@ class GrpcServices:
         @functools.wraps(method)
         async def answer(messages, context):
             client = _address(context.peer())
+            sent = dict(context.invocation_metadata() or ()).get(request_ids.HEADER, "")
+            identified = ((request_ids.HEADER, request_ids.request_id(sent)),)
+            context.set_trailing_metadata(identified)
             try:
                 with self.predictor.counted(client), self.predictor.held.request() as take:
                     message = await self._message(messages)
@@ -93,12 +97,12 @@ class GrpcServices:
                 retry_s = getattr(error, "retry_s", None)
                 trailers = (("grpc-retry-pushback-ms", str(round(1000 * retry_s))),) if retry_s else ()
                 code = _CODES.get(getattr(error, "status", 400), grpc.StatusCode.INTERNAL)
-                await context.abort(code, str(error)[:_LONGEST_DETAIL], trailers)
+                await context.abort(code, str(error)[:_LONGEST_DETAIL], identified + trailers)
             except Exception as error:  # pylint: disable=broad-exception-caught
                 if isinstance(error, grpc.aio.AbortError):
                     raise
                 logging.exception("gRPC call failed")
-                await context.abort(grpc.StatusCode.INTERNAL, "the service failed; its log says more")
+                await context.abort(grpc.StatusCode.INTERNAL, "the service failed; its log says more", identified)
         return answer
 
     async def _message(self, messages) -> bytes:
@@ -129,14 +133,14 @@ class GrpcServices:
             version = str(spec.version.value) if spec.HasField("version") else ""
             return signature, grpc_messages.arrays(signature, request.inputs, self.largest, instances), version
         try:
-            outputs = await self.predictor.arrays(read, len(message))
+            outputs, version = await self.predictor.arrays(read, len(message))
         except ServiceError:
             if request is None:
                 self.unread.count(client)
             raise
         return await self.predictor.aside(
             sum(values.size for values in outputs.values()), lambda: grpc_messages.response(
-                self.model_name, signature, served.version, request.output_filter, outputs))
+                self.model_name, signature, version, request.output_filter, outputs))
 
     async def _metadata(self, message, client):
         request, served = self._parsed(get_model_metadata_pb2.GetModelMetadataRequest, message, client), self.served()

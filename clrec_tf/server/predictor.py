@@ -43,8 +43,11 @@ class Predictor:
         self.aside, self.held = Aside(), HeldBytes(_MOST_LARGEST * settings.max_request_bytes)
         metrics.waiting(lambda: self._batches.waiting_jobs)
 
-    async def json(self, body: bytes, version: str, client: str) -> dict:
-        """A JSON body -> an object for JSON. Raises `UserError` with a status, 400 if it has none."""
+    async def json(self, body: bytes, version: str, client: str, request_id: str = "") -> dict:
+        """A JSON body -> an object for JSON, which names the version that made it and the request.
+
+        Raises `UserError` with a status, 400 if it has none.
+        """
         with self.counted(client), self._answering() as (engine, set_signature):
             _check(version, engine)
             self._batches.admit(1)  # before any other work: refusing must be cheap under overload
@@ -52,13 +55,15 @@ class Predictor:
                 body, engine.id_type, engine.defaults, self._limits(engine)))
             set_signature(work.signature)
             answers = await self._answers(engine, work)
+            made_by = {"model_version": str(engine.version), "request_id": request_id}
             if not work.columns:
-                return {"predictions": answers}
+                return {"predictions": answers} | made_by
             names = dict.fromkeys(name for answer in answers for name in answer)
-            return {"outputs": {name: [answer.get(name) for answer in answers] for name in names}}
+            return {"outputs": {name: [answer.get(name) for answer in answers] for name in names}} | made_by
 
-    async def arrays(self, read: Callable[[dict], tuple[str, dict, str]], size: int) -> dict:
-        """A request of a client that is `counted` -> arrays by output, padded as those of the SavedModel are.
+    async def arrays(self, read: Callable[[dict], tuple[str, dict, str]], size: int) -> tuple[dict, int]:
+        """A request of a client that is `counted` -> arrays by output, padded as those of the SavedModel are, and the
+        version that made them.
 
         Args:
           read: gives, by `bodies.instances_of` the version served, the signature, arrays by input, and the version
@@ -78,7 +83,8 @@ class Predictor:
             set_signature(work.signature)
             answers = await self._answers(engine, work)
             count = sum(len(answer.get("ids", ())) for answer in answers)
-            return await self.aside(count, lambda: padded(answers, work.jobs, engine.id_type, engine.intents > 1))
+            outputs = await self.aside(count, lambda: padded(answers, work.jobs, engine.id_type, engine.intents > 1))
+            return outputs, engine.version
 
     async def _answers(self, engine, work):
         answers = await self._batches.submit([(engine, job) for job in work.jobs])

@@ -15,6 +15,7 @@ from clrec_tf.server.predictor import Predictor
 from clrec_tf.server.private_uvicorn import KEEP_ALIVE_S
 from clrec_tf.server.private_uvicorn import SignalledServer
 from clrec_tf.server.protocol import protocol
+from clrec_tf.server.request_ids import IdentifiedAnswers
 from clrec_tf.server.versions import Versions
 from clrec_tf.settings.service import ServeConfig
 
@@ -56,7 +57,7 @@ def _http_server(settings, versions, predictor, metrics) -> SignalledServer:
     drain = _Drain(settings.drain_s)
     app = make_app(settings, versions, predictor, metrics, ready=lambda: not drain.begun)
     server = SignalledServer(uvicorn.Config(
-        app, http=protocol(settings, lambda: drain.begun), ws="none", loop="uvloop", lifespan="off", log_config=None,
+        IdentifiedAnswers(app), http=protocol(settings, lambda: drain.begun), ws="none", loop="uvloop", lifespan="off", log_config=None,
         access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG, proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies)), lambda number: drain.begin(number, server))
