@@ -12,6 +12,7 @@ from clrec_tf.retrieval.export_folder import checked_export_dir
 from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import check_model_name
+from clrec_tf.system import atomic
 
 USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bundles, and newer ones as they appear.
 
@@ -32,6 +33,8 @@ def main(config: Config) -> None:
     check_model_name(settings.model_name)
     if retrieve.k > settings.max_k:
         raise UserError(f"--k={retrieve.k} is more than --max_k={settings.max_k}: raise the latter, or lower --k")
+    if settings.impression_log:
+        atomic.check_folder_place(settings.impression_log, "impression_log")
     try:
         from clrec_tf.server.engine import Engine  # pylint: disable=import-outside-toplevel
         from clrec_tf.server import metrics as metrics_lib  # pylint: disable=import-outside-toplevel

@@ -42,7 +42,7 @@ class SavedModelPredictor:
         self._client = client
         yield
 
-    async def arrays(self, read, size):
+    async def arrays(self, read, size, request_id):
         signature, inputs, version = await self.aside(size, lambda: read(bodies.INSTANCES))
         self.seen.append((version, self._client))
         await asyncio.sleep(0)

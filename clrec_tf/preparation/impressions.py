@@ -5,6 +5,10 @@ import functools
 import numpy as np
 import polars as pl
 
+from clrec_tf.data.impression_columns import is_served_log
+from clrec_tf.data.impression_columns import ITEM
+from clrec_tf.data.impression_columns import TIME
+from clrec_tf.data.impression_columns import USER
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import logs
@@ -20,7 +24,7 @@ def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series
     """What was shown to users while they made their training clicks.
 
     Args:
-      settings: `impressions` names the log, with the columns of format "columns".
+      settings: `impressions` names the log: one that the server wrote, or one with the columns of format "columns".
       users: [users] original ids, by the numbers in `clicks`.
       items: [items of the log] original ids.
       item_id: [items of the log] id in the vocabulary or a hash bucket, 0 = outside.
@@ -34,7 +38,7 @@ def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series
     Raises:
       UserError: no file, or no time stamps; DataError: bad rows, or nothing that is known.
     """
-    log = _read(settings)
+    log, nameless = _read(settings)
     numbers = pl.DataFrame({"user": users}).with_row_index("number").cast({"number": pl.Int32})
     ids = pl.DataFrame({"item": items, "shown": item_id.astype(np.int32)}).filter(pl.col("shown") > 0)
     trained = pl.DataFrame({"number": clicks.user, "timestamp": clicks.timestamp,
@@ -56,8 +60,8 @@ def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series
     shown = shown.sort("timestamp", maintain_order=True).join_asof(
         trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
         allow_exact_matches=False, check_sortedness=False)
-    report["impressions"] = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples),
-                                 kept=len(shown), **dropped)
+    report["impressions"] = dict(rows=log.rows + nameless, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples),
+                                 kept=len(shown), dropped_without_user=nameless, **dropped)
     return shown.select(pl.col("after").fill_null(0), "shown").to_numpy().astype(np.int32)
 
 
@@ -77,22 +81,33 @@ def _narrowed(rows: pl.DataFrame, steps: dict) -> tuple[pl.DataFrame, dict[str, 
 
 
 def _read(settings):
-    """The log of what was shown."""
+    """The log of what was shown, and how many rows of it were left out because they name no user."""
     path = settings.impressions
     if not file_sets.exists(path):
         raise UserError(f"--impressions={path} does not exist: give the log of what was shown")
     if not settings.timestamp_column:
         raise UserError(f"--impressions={path} needs time stamps, to know what a user had clicked before: give "
                         "--timestamp_column")
-    own_header = settings.columns and settings.user_column in frames.open_table(
-        path, delimiter=settings.delimiter, reading=frames.reading_of(settings)).columns
+    columns = frames.open_table(path, delimiter=settings.delimiter, reading=frames.reading_of(settings)).columns
+    served, own_header = is_served_log(columns), settings.columns and settings.user_column in columns
     plain = dataclasses.replace(settings, format="columns", input=path, event_column="", dwell_column="",
-                                order_column="", feature_columns=(), multi_feature_columns=(),
-                                columns=() if own_header else settings.columns)
+                                order_column="", feature_columns=(), multi_feature_columns=(), title_column="",
+                                columns=() if own_header or served else settings.columns)
+    if served:  # whose columns are called as the server calls them, whatever those of the click log are
+        plain = dataclasses.replace(plain, user_column=USER, item_column=ITEM, timestamp_column=TIME,
+                                    timestamp_unit="auto", timestamp_format="")
     try:
         source = logs.open_log(plain)
     except UserError as error:  # whose remedies for logs without time stamps or of another format are none here
         text = str(error).split(", or --timestamp_column=")[0]
         text = text.replace("give --format=lists", "give a row per item shown")
         raise UserError(f"--impressions: {text}") from error
-    return logs.read_log(source, plain)
+    if not served:
+        return logs.read_log(source, plain), 0
+    named = source.clicks.filter(pl.col("user").is_not_null())
+    with frames.readable(path):
+        rows, kept = (lazy.select(pl.len()).collect().item() for lazy in (source.clicks, named))
+    if not kept:
+        raise DataError(f"--impressions={path}: none of its {rows} rows names a user: send `user_id` with requests, as "
+                        "the click log has it")
+    return logs.read_log(dataclasses.replace(source, clicks=named), plain), rows - kept

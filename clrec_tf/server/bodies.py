@@ -42,13 +42,14 @@ class User(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RetrieveUser(User, forbid_unknown_fields=True):
-    """A user to retrieve for; what is left out is as the service was started."""
+    """A user to retrieve for; what is left out is as the service was started. `user_id` is for the impression log."""
     k: Optional[_Count] = None
     exclude: list[Id] = []
     allow: Optional[list[Id]] = None
     exclude_seen: Optional[bool] = None
     merge: Optional[Literal["maximum", "quota"]] = None
     titles: bool = False
+    user_id: Optional[Union[int, Annotated[str, msgspec.Meta(max_length=512)]]] = None
 
 
 class Item(msgspec.Struct, forbid_unknown_fields=True):
@@ -185,7 +186,7 @@ def _user_job(signature, row, id_type, defaults, limits, where):
     check_times(times["timestamps"], row.request_time, times["dwell"], where)
     events = _each(row.events, "events", None, len(history), where)
     beside = {name: getattr(row, name) for name in limits.query.inputs} or None
-    request = UserRequest(None, history, times["timestamps"], row.request_time, times["dwell"], events=events,
+    request = UserRequest(getattr(row, "user_id", None), history, times["timestamps"], row.request_time, times["dwell"], events=events,
                           query=beside)
     intents = row.intents or defaults.intents
     if intents > limits.intents:

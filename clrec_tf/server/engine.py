@@ -101,7 +101,8 @@ class Engine:
         return answers
 
     def _retrieved(self, result):
-        answer = result.entries()  # without a user_id, as jobs have none
+        answer = result.entries()
+        answer.pop("user_id", None)
         padding = PADDING[self.id_type]
         if "unknown" in answer:
             answer["unknown"] = [item for item in answer["unknown"] if item != padding]

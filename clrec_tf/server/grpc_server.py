@@ -46,6 +46,13 @@ class Served:
 
 
 @dataclasses.dataclass(frozen=True)
+class Caller:
+    """Who calls: the client's address without its port, and the id of the request."""
+    address: str
+    request_id: str
+
+
+@dataclasses.dataclass(frozen=True)
 class GrpcServices:
     """Both services, and what they share.
 
@@ -81,18 +88,19 @@ class GrpcServices:
         return server
 
     def _answering(self, method):
-        """The handler of a call, whose errors are gRPC's; `method` takes the message and the client's address."""
+        """The handler of a call, whose errors are gRPC's; `method` takes the message and a `Caller`."""
         @functools.wraps(method)
         async def answer(messages, context):
             client = _address(context.peer())
             sent = dict(context.invocation_metadata() or ()).get(request_ids.HEADER, "")
-            identified = ((request_ids.HEADER, request_ids.request_id(sent)),)
+            caller = Caller(client, request_ids.request_id(sent))
+            identified = ((request_ids.HEADER, caller.request_id),)
             context.set_trailing_metadata(identified)
             try:
                 with self.predictor.counted(client), self.predictor.held.request() as take:
                     message = await self._message(messages)
                     take(len(message))
-                    return await method(message, client)
+                    return await method(message, caller)
             except UserError as error:
                 retry_s = getattr(error, "retry_s", None)
                 trailers = (("grpc-retry-pushback-ms", str(round(1000 * retry_s))),) if retry_s else ()
@@ -114,14 +122,14 @@ class GrpcServices:
             raise TooSlow(f"the message did not arrive within {self.read_timeout_s:g} s (--read_timeout_s)") from None
         raise ServiceError("the call ended without a message, or with one that is too large")
 
-    def _parsed(self, kind, message, client):
+    def _parsed(self, kind, message, caller):
         try:
             return grpc_messages.parsed(kind, message)
         except ServiceError:
-            self.unread.count(client)
+            self.unread.count(caller.address)
             raise
 
-    async def _predict(self, message, client):
+    async def _predict(self, message, caller):
         request, served, signature = None, self.served(), ""
 
         def read(instances):
@@ -133,17 +141,17 @@ class GrpcServices:
             version = str(spec.version.value) if spec.HasField("version") else ""
             return signature, grpc_messages.arrays(signature, request.inputs, self.largest, instances), version
         try:
-            outputs, version = await self.predictor.arrays(read, len(message))
+            outputs, version = await self.predictor.arrays(read, len(message), caller.request_id)
         except ServiceError:
             if request is None:
-                self.unread.count(client)
+                self.unread.count(caller.address)
             raise
         return await self.predictor.aside(
             sum(values.size for values in outputs.values()), lambda: grpc_messages.response(
                 self.model_name, signature, version, request.output_filter, outputs))
 
-    async def _metadata(self, message, client):
-        request, served = self._parsed(get_model_metadata_pb2.GetModelMetadataRequest, message, client), self.served()
+    async def _metadata(self, message, caller):
+        request, served = self._parsed(get_model_metadata_pb2.GetModelMetadataRequest, message, caller), self.served()
         grpc_messages.checked_spec(request.model_spec, self.model_name, served.version)
         if list(request.metadata_field) != ["signature_def"]:
             raise ServiceError(f"metadata_field is {list(request.metadata_field)[:5]}: there is only signature_def")
@@ -155,8 +163,8 @@ class GrpcServices:
         response.metadata["signature_def"].Pack(signatures)
         return response.SerializeToString()
 
-    async def _status(self, message, client):
-        request, served = self._parsed(get_model_status_pb2.GetModelStatusRequest, message, client), self.served()
+    async def _status(self, message, caller):
+        request, served = self._parsed(get_model_status_pb2.GetModelStatusRequest, message, caller), self.served()
         grpc_messages.checked_spec(request.model_spec, self.model_name, served.version)
         response = get_model_status_pb2.GetModelStatusResponse()
         status = response.model_version_status.add(

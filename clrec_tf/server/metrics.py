@@ -31,6 +31,13 @@ class Metrics:
                                         "when it was published.", registry=self.registry)
         self._refused = prometheus.Counter("clrec_versions_refused", "Versions that could not be served.",
                                            registry=self.registry)
+        self._impressions = prometheus.Counter("clrec_impressions_logged", "Items shown whose row is in a file of "
+                                               "--impression_log.", registry=self.registry)
+        self._lost = prometheus.Counter(
+            "clrec_impressions_lost", "Items shown whose row is in no file. queue: too many waited; write: their file "
+            "could not be written.", ["reason"], registry=self.registry)
+        for reason in ("queue", "write"):
+            self._lost.labels(reason)
         self.stages = {name: self._stages.labels(name) for name in ("wait", "batch", "tower", "search")}
 
     def waiting(self, count) -> None:
@@ -58,6 +65,10 @@ class Metrics:
                 self._fallbacks.inc()
             if "unknown" in answer:
                 self._unknown.inc(len(answer["unknown"]))
+
+    def impressions(self, what: str, items: int) -> None:
+        """Items shown were "logged", or lost in the "queue" or at the "write"."""
+        (self._impressions if what == "logged" else self._lost.labels(what)).inc(items)
 
     def swapped(self, engine) -> None:
         """Another version is served."""

@@ -4,6 +4,7 @@ import contextlib
 import ipaddress
 import time
 from typing import Callable
+from typing import Optional
 from typing import Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ from clrec_tf.server.engine import Engine
 from clrec_tf.server.faults import NotFound
 from clrec_tf.server.faults import TooMany
 from clrec_tf.server.held_bytes import HeldBytes
+from clrec_tf.server.impression_files import Shown
+from clrec_tf.server.impression_log import ImpressionLog
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.micro_batches import MicroBatcher
 from clrec_tf.server.versions import Versions
@@ -32,14 +35,16 @@ class Predictor:
       settings: of the service.
       versions: started.
       metrics: counts what happens.
+      impressions: takes what users were given, or None.
     """
 
-    def __init__(self, settings: ServeConfig, versions: Versions, metrics: Metrics):
+    def __init__(self, settings: ServeConfig, versions: Versions, metrics: Metrics,
+                 impressions: Optional[ImpressionLog] = None):
         self.settings, self.versions, self.metrics = settings, versions, metrics
         self._batches = MicroBatcher(_run, settings.max_batch, settings.max_waiting, settings.max_wait_ms / 1e3,
                                      settings.timeout_ms / 1e3, metrics.observe, settings.serve_workers,
                                      lambda: versions.loading)
-        self._clients = collections.Counter()
+        self._clients, self._impressions = collections.Counter(), impressions
         self.aside, self.held = Aside(), HeldBytes(_MOST_LARGEST * settings.max_request_bytes)
         metrics.waiting(lambda: self._batches.waiting_jobs)
 
@@ -54,14 +59,15 @@ class Predictor:
             work = await self.aside(len(body), lambda: bodies.parse(
                 body, engine.id_type, engine.defaults, self._limits(engine)))
             set_signature(work.signature)
-            answers = await self._answers(engine, work)
+            answers = await self._answers(engine, work, request_id)
             made_by = {"model_version": str(engine.version), "request_id": request_id}
             if not work.columns:
                 return {"predictions": answers} | made_by
             names = dict.fromkeys(name for answer in answers for name in answer)
             return {"outputs": {name: [answer.get(name) for answer in answers] for name in names}} | made_by
 
-    async def arrays(self, read: Callable[[dict], tuple[str, dict, str]], size: int) -> tuple[dict, int]:
+    async def arrays(self, read: Callable[[dict], tuple[str, dict, str]], size: int, request_id: str = ""
+                     ) -> tuple[dict, int]:
         """A request of a client that is `counted` -> arrays by output, padded as those of the SavedModel are, and the
         version that made them.
 
@@ -69,6 +75,7 @@ class Predictor:
           read: gives, by `bodies.instances_of` the version served, the signature, arrays by input, and the version
             asked for, "" for any. Called once the request is admitted, not on the event loop if it is large.
           size: of the request, bytes.
+          request_id: under which it is logged.
 
         Raises: as `json`, and what `read` does.
         """
@@ -81,17 +88,22 @@ class Predictor:
             self._batches.admit(1)
             work = await self.aside(size, lambda: work_of(engine))
             set_signature(work.signature)
-            answers = await self._answers(engine, work)
+            answers = await self._answers(engine, work, request_id)
             count = sum(len(answer.get("ids", ())) for answer in answers)
             outputs = await self.aside(count, lambda: padded(answers, work.jobs, engine.id_type, engine.intents > 1))
             return outputs, engine.version
 
-    async def _answers(self, engine, work):
+    async def _answers(self, engine, work, request_id):
         answers = await self._batches.submit([(engine, job) for job in work.jobs])
         for answer in answers:
             if isinstance(answer, UserError):
                 raise answer
         self.metrics.answers(answers)
+        if self._impressions and work.signature == bodies.RETRIEVE:
+            self._impressions.shown([Shown(
+                request_id, self.settings.model_name, engine.version, job.request.user_id, time.time(),
+                job.options.popularity, answer["ids"], answer["scores"], answer.get("intents"))
+                                     for job, answer in zip(work.jobs, answers)])
         return answers
 
     def _limits(self, engine):
@@ -138,9 +150,11 @@ class Predictor:
                 del self._clients[client]
 
     def close(self) -> None:
-        """Waits for the batches under way."""
+        """Waits for the batches under way, and writes what was shown."""
         self.aside.close()
         self._batches.close()
+        if self._impressions:
+            self._impressions.close()
 
 
 def _check(version, engine):

@@ -10,6 +10,8 @@ import uvicorn
 
 from clrec_tf.errors import UserError
 from clrec_tf.server.app import make_app
+from clrec_tf.server.impression_files import ImpressionFiles
+from clrec_tf.server.impression_log import ImpressionLog
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.predictor import Predictor
 from clrec_tf.server.private_uvicorn import KEEP_ALIVE_S
@@ -18,6 +20,7 @@ from clrec_tf.server.protocol import protocol
 from clrec_tf.server.request_ids import IdentifiedAnswers
 from clrec_tf.server.versions import Versions
 from clrec_tf.settings.service import ServeConfig
+from clrec_tf.system import atomic
 
 _SWITCH_S = 5e-4  # longest that a thread keeps Python's lock while another waits: 5 ms would be half of a good answer
 _BACKLOG = 2048  # connections that wait to be accepted
@@ -28,10 +31,15 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     """Serves until SIGTERM or SIGINT; a second one ends at once.
 
     Raises:
-      UserError: the port cannot be had.
+      UserError: the port cannot be had, or --impression_log cannot be written to.
     """
     sys.setswitchinterval(_SWITCH_S)
-    predictor = Predictor(settings, versions, metrics)
+    impressions = None
+    if settings.impression_log:
+        with atomic.write_errors(settings.impression_log, "impression_log"):
+            impressions = ImpressionLog(ImpressionFiles(
+                settings.impression_log, settings.impression_log_rows, settings.impression_log_s), metrics.impressions)
+    predictor = Predictor(settings, versions, metrics, impressions)
     server = _http_server(settings, versions, predictor, metrics)
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]

@@ -149,8 +149,8 @@ class PrepareConfig(Section):
     max_bad_rows: int = setting(0, "Unparsable rows tolerated (counted, with examples, in the report).", lower=0)
     shard_records: int = setting(1024, "Sequences per TFRecord shard; a shard is the unit of shuffling.", lower=1)
     impressions: str = setting("",
-        "Log of everything that was shown, clicked or not, with the columns of --format=columns, for "
-        "--negatives=impressions and --loss=ipw; needs time stamps.", path=SEVERAL)
+        "Log of everything that was shown, clicked or not, for --negatives=impressions and --loss=ipw: the folder of "
+        "serve --impression_log, or a table with the columns of --format=columns and time stamps.", path=SEVERAL)
     dry_run: bool = setting(False, "Report what would be written, and write nothing.")
 
     def __post_init__(self):

@@ -22,6 +22,11 @@ class ServeConfig(Section):
                                  "With looks, whoever can write to --export_dir decides what is served, and a bundle "
                                  "is code.", lower=0.0)
     page: bool = setting(False, "Also a page at / on which a person tries histories out.")
+    impression_log: str = setting("", "Folder for what was shown, as Parquet files that prepare --impressions reads: "
+                                      "request, user, time, version, items with ranks (empty: none).", path=True)
+    impression_log_rows: int = setting(100_000, "Items shown in a file of --impression_log.", lower=1)
+    impression_log_s: float = setting(60.0, "Seconds after which a file of --impression_log is written though it has "
+                                            "fewer rows; a killed process loses at most as many.", lower=0.1)
     max_k: int = setting(1000, "Most items that one user may be given.", lower=1, upper=10_000)
     max_listed: int = setting(10_000, "Most ids in `history`, `exclude` or `allow` of a user.", lower=1)
     max_instances: int = setting(256, "Most users in one request.", lower=1)

@@ -22,6 +22,18 @@ from clrec_tf.system import locks
 _MARK = ".incomplete-"
 
 
+def is_incomplete(name: str) -> bool:
+    """Whether a name is that of a file or folder that is being written, or of its lock."""
+    return _MARK in name
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes what killed processes left in a folder and in those below it, whatever it was to become."""
+    for parent, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if not is_incomplete(name)]
+        _remove_killed(parent, re.compile(f".+{re.escape(_MARK)}.+"))
+
+
 @contextlib.contextmanager
 def new_folder(path: str, flag: str):
     """Yields an empty folder that is renamed to `path` when the block ends well, and removed otherwise.
@@ -167,7 +179,11 @@ def _remove_leftovers(path):
     Of a number that of all numbers: they are versions, of which none is written twice.
     """
     parent, name = os.path.split(path)
-    same = re.compile((r"\d+" if name.isdigit() else re.escape(name)) + re.escape(_MARK) + ".+")
+    _remove_killed(parent, re.compile((r"\d+" if name.isdigit() else re.escape(name)) + re.escape(_MARK) + ".+"))
+
+
+def _remove_killed(parent, same):
+    """Removes what killed processes left in a folder under names of the pattern `same`."""
     for leftover in sorted({name.removesuffix(locks.SUFFIX) for name in os.listdir(parent) if same.fullmatch(name)}):
         leftover = os.path.join(parent, leftover)
         try:

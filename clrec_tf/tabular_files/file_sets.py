@@ -7,6 +7,7 @@ from typing import Optional
 from urllib.parse import unquote
 
 from clrec_tf.errors import UserError
+from clrec_tf.system import atomic
 from clrec_tf.tabular_files import contents
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Spark and Hive write a missing value
@@ -74,7 +75,7 @@ def _several(value: str) -> list[Part]:
             paths = [name]
         else:
             paths = sorted(path for path in glob.glob(name, recursive=True)
-                           if not os.path.basename(path).startswith(_HIDDEN))
+                           if not os.path.basename(path).startswith(_HIDDEN) and not atomic.is_incomplete(path))
         if not paths:
             if parts or name != value:
                 raise UserError(f"{value}: {name!r} does not exist: give {SEVERAL}")
@@ -97,7 +98,7 @@ def _parts(folder: str) -> list[Part]:
                             "Parquet")
         folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
         parts += [Part(os.path.join(place, name), _partition(place))
-                  for name in sorted(names) if not name.startswith(_HIDDEN)]
+                  for name in sorted(names) if not (name.startswith(_HIDDEN) or atomic.is_incomplete(name))]
     return parts
 
 
