@@ -22,10 +22,12 @@ from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
+from clrec_tf.retrieval.similar_items import similar_items
 from clrec_tf.retrieval.user_requests import parse_item
 from clrec_tf.retrieval.user_requests import read_json_lines
 from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.retrieval.vectors_file import write_vectors
 from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.system import atomic
 from clrec_tf.system.watched import watched
@@ -35,6 +37,8 @@ USAGE = """python -m clrec_tf.retrieve: retrieves items for users from a bundle:
   python -m clrec_tf.retrieve --export_dir=DIR --history=a,b,c --k=10
   python -m clrec_tf.retrieve --export_dir=DIR < users.jsonl    lines ["a","b"] or {"user_id": 7, "history": ["a","b"]}
   python -m clrec_tf.retrieve --export_dir=DIR --users=users.parquet --output=items.parquet --embeddings=vectors.npz
+  python -m clrec_tf.retrieve --export_dir=DIR --similar_to=a,b --filter='{"category": ["c"], "price": {"max": 20}}'
+  python -m clrec_tf.retrieve --export_dir=DIR --vectors=items.parquet
 
 --export_dir may also be one version, which is then the one that is searched. A bundle is code:
 TensorFlow runs the graph that it holds, so read only bundles of those whom you would let run programs."""
@@ -46,11 +50,19 @@ def main(config: Config) -> None:
     _check(settings)
     popularity = config.dial.one
     bundle = load_bundle(_export_dir(config))
-    retriever = Retriever(bundle, SearchOptions(settings.k, settings.exclude_seen, settings.intents, settings.merge,
-                                                popularity=popularity))
+    options = SearchOptions(settings.k, settings.exclude_seen, settings.intents, settings.merge, popularity=popularity,
+                            passing=bundle.attributes.checked(_filter(settings.filter), "--filter") or ())
+    if settings.vectors:
+        logging.info("wrote the vectors of %d items to %s", write_vectors(settings.vectors, bundle), settings.vectors)
+        return
+    retriever = Retriever(bundle, options)
     logging.info("popularity %g%s", retriever.defaults.popularity,
                  ", the bundle's default" if popularity is None else "")
-    if settings.users:
+    if settings.similar_to:
+        items = _typed_user(settings.similar_to, bundle, "--similar_to").history
+        for item, result in zip(items, similar_items(retriever, items, [options] * len(items))):
+            print(json.dumps({"item": item} | result.entries(), ensure_ascii=False))
+    elif settings.users:
         _bulk(retriever, settings)
     elif settings.embeddings:
         requests = [_typed_user(settings.history, bundle)] if settings.history else []
@@ -66,14 +78,16 @@ def main(config: Config) -> None:
 
 def _check(settings: RetrieveConfig):
     """What can be refused before anything is loaded."""
-    if settings.users and settings.history:
-        raise UserError("--users and --history exclude each other: give one")
+    given = [name for name in ("users", "history", "similar_to", "vectors") if getattr(settings, name)]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} exclude each other: give one")
     if settings.output and not settings.users:
         raise UserError(f"--output={settings.output} needs --users: without it, results go to standard output")
     if settings.users and not settings.output and not settings.embeddings:
         raise UserError(f"--users={settings.users} needs --output or --embeddings to write to")
     for flag, value, endings in (("users", settings.users, (".jsonl", ".parquet")),
                                  ("output", settings.output, (".jsonl", ".parquet")),
+                                 ("vectors", settings.vectors, (".jsonl", ".parquet")),
                                  ("embeddings", settings.embeddings, (".npz",))):
         if value and not value.endswith(endings):
             raise UserError(f"--{flag}={value}: the name must end in {' or '.join(endings)}")
@@ -88,10 +102,19 @@ def _export_dir(config: Config) -> str:
     return checked_export_dir(export_dir, may_be_version=True)
 
 
-def _typed_user(history: str, bundle: Bundle) -> UserRequest:
-    """The user of --history."""
+def _filter(text: str):
+    """What --filter says, or None."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError as error:
+        raise UserError(f"--filter={text}: this is no JSON ({error}); give an object such as "
+                        "{\"category\": [\"a\"], \"price\": {\"max\": 20}}") from error
+
+
+def _typed_user(history: str, bundle: Bundle, flag: str = "--history") -> UserRequest:
+    """The user of --history, or of another flag with item ids."""
     id_type = bundle.manifest["id_type"]
-    return UserRequest(None, [parse_item(item.strip(), id_type, "--history") for item in history.split(",")])
+    return UserRequest(None, [parse_item(item.strip(), id_type, flag) for item in history.split(",")])
 
 
 def _interactive(settings: RetrieveConfig, bundle: Bundle) -> Iterator[UserRequest]:

@@ -37,13 +37,13 @@ class World:
     catalogue: Catalogue
     users: EvaluationSet
 
-    def export(self, export_dir, checkpoint_hash="c" * 64, feature_values=None, **settings) -> str:
+    def export(self, export_dir, checkpoint_hash="c" * 64, feature_values=None, attributes=None, **settings) -> str:
         """Publishes a version."""
         settings = {"recall_k": 5} | settings
         facts = TrainingFacts(checkpoint_hash, 7, HISTORY, {"note": "untrained"})
         feature_values = feature_values or values_of(self.schema.features)
         return export_bundle(self.model, self.schema, self.catalogue, self.users, str(export_dir),
-                             ExportConfig(**settings), facts, feature_values=feature_values)
+                             ExportConfig(**settings), facts, feature_values=feature_values, attributes=attributes)
 
 
 def values_of(features) -> dict[str, list[str]]:

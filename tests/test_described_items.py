@@ -214,7 +214,7 @@ def test_parquet_has_a_struct_of_features(export_dir):
     objects = update(export_dir, {"id": 77, **described("attention", NUMBERS[0])})
     np.testing.assert_array_equal(table.item_vectors(table.positions(np.array(IDS[:1]))),
                                   objects.item_vectors(objects.positions(np.array([77]))))
-    assert (table.history_positions(np.array(IDS[:2])) >= 0).all()
+    assert (table.both_positions(np.array(IDS[:2]))[1] >= 0).all()
 
 
 def test_what_histories_read_of_other_insertions(export_dir, caplog):
@@ -222,7 +222,7 @@ def test_what_histories_read_of_other_insertions(export_dir, caplog):
     first = update(export_dir, {"id": 1, "vector": [1.0] * 8}, {"id": 2, "like": known[:1]}, {"id": 3, "like": known},
                    {"id": 4, **described("attention", NUMBERS[0])})
     assert "1 of the inserted items do not count in histories: they were inserted by a bare vector" in caplog.text
-    assert (first.history_positions(np.array([1, 2, 3, 4])) >= 0).tolist() == [False, True, True, True]
+    assert (first.both_positions(np.array([1, 2, 3, 4]))[1] >= 0).tolist() == [False, True, True, True]
     np.testing.assert_allclose(user(first, 2), user(first, known[0]), atol=1e-6)
     rows = [first.tower.items.numpy()[first.positions(np.array([item]))[0]] for item in known]
     mean = world("attention").model.user_intents(
@@ -268,7 +268,7 @@ def test_an_old_bundle_works_as_before(tmp_path, caplog):
     path = lines(tmp_path / "items.jsonl", {"id": 7, "like": [like]})
     bundle = load_bundle(update_bundle.update_bundle(str(tmp_path / "export"), path, "", 0.4))
     assert "1 of the inserted items do not count in histories: the bundle was exported before they could" in caplog.text
-    assert bundle.positions(np.array([7]))[0] >= 0 > bundle.history_positions(np.array([7]))[0]
+    assert bundle.positions(np.array([7]))[0] >= 0 > bundle.both_positions(np.array([7]))[1][0]
     assert user(bundle, like).any() and not user(bundle, 7).any()
 
 

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from clrec_tf.server import bodies
 from clrec_tf.server import predictor
-from clrec_tf.server.bodies import ITEMS, RETRIEVE, USERS, Job
+from clrec_tf.server.bodies import Job
+from clrec_tf.server.instances import ITEMS, RETRIEVE, USERS
 from clrec_tf.retrieval.bundle_dial import BundleDial
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest

@@ -20,10 +20,10 @@ from clrec_tf.errors import UserError
 from clrec_tf.retrieval.signatures import read_signatures
 from clrec_tf.server.aside import Aside
 from clrec_tf.server.counted_line import CountedLine
-from clrec_tf.server import bodies
 from clrec_tf.server import grpc_messages
 from clrec_tf.server import grpc_server
 from clrec_tf.server.held_bytes import HeldBytes
+from clrec_tf.server.instances import INSTANCES
 from tests import exported
 
 CLIENT = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_grpc.py"
@@ -43,7 +43,7 @@ class SavedModelPredictor:
         yield
 
     async def arrays(self, read, size, request_id):
-        signature, inputs, version = await self.aside(size, lambda: read(bodies.INSTANCES))
+        signature, inputs, version = await self.aside(size, lambda: read(INSTANCES))
         self.seen.append((version, self._client))
         await asyncio.sleep(0)
         if self.errors:

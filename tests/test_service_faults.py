@@ -96,7 +96,8 @@ def test_every_entry_of_every_wrong_type_is_refused_and_none_breaks_the_service(
 @pytest.mark.parametrize("value", ["", "a\0b", "\0", "\u202e", "💥" * 1000, "x" * 10**5, " ä 3", "ä 3\n"])
 def test_strange_ids_are_unknown_and_nothing_else(value):
     """In the engine: NumPy drops zero bytes at the end of texts, and compares those of any width."""
-    from clrec_tf.server.bodies import RETRIEVE, Job  # pylint: disable=import-outside-toplevel
+    from clrec_tf.server.bodies import Job  # pylint: disable=import-outside-toplevel
+    from clrec_tf.server.instances import RETRIEVE  # pylint: disable=import-outside-toplevel
     from clrec_tf.server.engine import Engine  # pylint: disable=import-outside-toplevel
     from clrec_tf.retrieval.search_options import SearchOptions  # pylint: disable=import-outside-toplevel
     from clrec_tf.retrieval.user_requests import UserRequest  # pylint: disable=import-outside-toplevel

@@ -5,23 +5,27 @@ import json
 import hypothesis
 from hypothesis import strategies
 import msgspec
+import polars as pl
 import pytest
 import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 from clrec_tf.errors import UserError
+from clrec_tf.retrieval.attributes import Attributes
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.server import bodies
+from clrec_tf.server import instances
 from tests import exported
 from tests.service_process import serving
 
-LIMITS = bodies.Limits(k=20, listed=5, users=4, intents=3)
+LIMITS = bodies.Limits(k=20, listed=5, users=4, intents=3, attributes=Attributes(pl.DataFrame(
+    {"kind": [["a"], ["b", "c"]], "price": [1.0, None]})))
 DEFAULTS = SearchOptions(intents=2)
 EXAMPLES = dict(deadline=None, suppress_health_check=list(hypothesis.HealthCheck), database=None, derandomize=True)
 # What is right by the description may be refused for what a schema cannot say. Its integers may be written 1.0, too.
 BEYOND = ("timestamps but no request_time", "give one per click", "must be the same", "no time in seconds",
-          "got `float`", "Input data was truncated", "out of range")
+          "got `float`", "Input data was truncated", "out of range", "is not known", "ask to explain")
 CHECKED = [check for check in CHECKS.get_all() if check.__name__ != "positive_data_acceptance"]
 
 @pytest.fixture(scope="module")
@@ -66,7 +70,7 @@ def test_the_description_names_what_there_is(service):
         "/v1/models/{name}:predict", "/v1/models/{name}/versions/{version}:predict", "/v1/models/{name}",
         "/v1/models/{name}/metadata", "/healthz", "/readyz", "/metrics"}
     parts = found["components"]["schemas"]
-    assert set(parts["RetrieveUser"]["properties"]) == set(bodies.RetrieveUser.__struct_fields__)
+    assert set(parts["RetrieveUser"]["properties"]) == set(instances.RetrieveUser.__struct_fields__)
     assert parts["User"]["properties"]["history"]["maxItems"] == 10_000
 
 
@@ -77,23 +81,25 @@ ANY = strategies.recursive(
     lambda inner: strategies.one_of(strategies.lists(inner, max_size=6),
                                     strategies.dictionaries(strategies.text(max_size=5), inner, max_size=5)),
     max_leaves=12)
-NAMES = list(bodies.RetrieveUser.__struct_fields__)
+NAMES = list(instances.RetrieveUser.__struct_fields__)
 MEANT = {"history": strategies.lists(IDS, max_size=6), "exclude": strategies.lists(IDS, max_size=3),
          "allow": strategies.lists(IDS, max_size=3), "timestamps": strategies.lists(strategies.integers(), max_size=6),
          "request_time": strategies.integers(), "dwell": strategies.lists(strategies.none(), max_size=6),
          "events": strategies.lists(strategies.one_of(strategies.none(), strategies.text(max_size=4)), max_size=6),
          "k": strategies.integers(1, 30), "intents": strategies.integers(1, 4), "exclude_seen": strategies.booleans(),
          "merge": strategies.sampled_from(["maximum", "quota", "x"]), "titles": strategies.booleans(),
+         "filter": strategies.dictionaries(strategies.sampled_from(["kind", "price", "x"]), ANY, max_size=2),
+         "explain": strategies.booleans(), "user_id": IDS,
          "popularity": strategies.one_of(strategies.floats(-1, 2), strategies.just(0))}
 ROW = strategies.fixed_dictionaries({"history": MEANT["history"]},
                                     optional={name: strategies.one_of(MEANT[name], ANY) for name in NAMES[1:]})
 COLUMNS = strategies.dictionaries(strategies.sampled_from([*NAMES, "ids"]), strategies.one_of(
     strategies.lists(strategies.one_of(strategies.lists(IDS, max_size=3), IDS, ANY), max_size=5), ANY), max_size=5)
 BODIES = strategies.one_of(ANY, strategies.fixed_dictionaries({}, optional={
-    "signature_name": strategies.one_of(strategies.sampled_from(list(bodies.INSTANCES)), ANY),
+    "signature_name": strategies.one_of(strategies.sampled_from(list(instances.INSTANCES)), ANY),
     "instances": strategies.one_of(strategies.lists(ROW, max_size=5), ANY), "inputs": COLUMNS, "more": ANY}),
     strategies.fixed_dictionaries({"instances": strategies.lists(ROW, min_size=1, max_size=3)},
-                                  optional={"signature_name": strategies.just(bodies.RETRIEVE)}))
+                                  optional={"signature_name": strategies.just(instances.RETRIEVE)}))
 
 
 def check(read, id_type):
@@ -105,11 +111,12 @@ def check(read, id_type):
         return
     assert isinstance(work, bodies.Work) and 1 <= len(work.jobs) <= LIMITS.users
     for job in work.jobs:
-        items = [job.item] if job.signature == bodies.ITEMS else [
-            *job.request.history, *job.options.exclude, *(job.options.allow or ())]
+        items = [*job.options.exclude, *(job.options.allow or ()),
+                 *(job.request.history if job.request else [job.item])]
         assert all(isinstance(item, int if id_type == "int" else str) for item in items)
-        if job.signature != bodies.ITEMS:
-            assert 1 <= job.options.k <= LIMITS.k and 1 <= job.options.intents <= LIMITS.intents
+        assert 1 <= job.options.k <= LIMITS.k
+        if job.request:
+            assert 1 <= job.options.intents <= LIMITS.intents
             assert len(job.request.history) <= LIMITS.listed
             for times in (job.request.timestamps, job.request.dwell):
                 assert times is None or (len(times) == len(job.request.history)
@@ -126,7 +133,7 @@ def test_any_json_is_work_or_an_error_with_a_text(id_type, value):
 
 @pytest.mark.parametrize("id_type", ["int", "string"])
 @hypothesis.settings(max_examples=200, **EXAMPLES)
-@hypothesis.given(signature=strategies.one_of(strategies.sampled_from(list(bodies.INSTANCES)), strategies.text()),
+@hypothesis.given(signature=strategies.one_of(strategies.sampled_from(list(instances.INSTANCES)), strategies.text()),
                   columns=COLUMNS)
 def test_any_columns_are_work_or_an_error_with_a_text(id_type, signature, columns):
     """As they come from arrays, without JSON before them: NaN and huge numbers arrive."""

@@ -90,7 +90,7 @@ def test_a_bundle_knows_what_is_live_and_what_counts_in_histories(export_dir):
     ids = np.array([A, B, "new", "nowhere"])
     place = old.positions(ids)
     assert bundle.positions(ids).tolist() == [-1, place[1], ITEMS, -1]
-    assert bundle.history_positions(ids).tolist() == [place[0], place[1], -1, -1]
+    assert bundle.both_positions(ids)[1].tolist() == [place[0], place[1], -1, -1]
     assert bundle.all_positions(ids).tolist() == [place[0], place[1], ITEMS, -1]
     assert bundle.live.sum() == ITEMS and not bundle.live[place[0]]
     assert bundle.counts == dict(items=ITEMS, fresh=1, withdrawn=1)

@@ -311,7 +311,8 @@ def answers_of(models):
     found = []
     for model in models:
         versions = started(pathlib.Path(model).parent)
-        from clrec_tf.server.bodies import RETRIEVE, Job  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server.bodies import Job  # pylint: disable=import-outside-toplevel
+        from clrec_tf.server.instances import RETRIEVE  # pylint: disable=import-outside-toplevel
         from clrec_tf.retrieval.user_requests import UserRequest  # pylint: disable=import-outside-toplevel
         [answer] = versions.engine([Job(RETRIEVE, UserRequest(None, HISTORY), SearchOptions(k=5, intents=1))])
         found.append(tuple(answer["ids"]))

@@ -6,7 +6,9 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.errors import DataError
-from clrec_tf.publishing.item_updates import Upserts
+from clrec_tf.publishing.updated_attributes import updated_attributes
+from clrec_tf.publishing.upserts import Upserts
+from clrec_tf.retrieval.attributes import Attributes
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.history_rows import HistoryRows
 from clrec_tf.retrieval.updated_index import UpdatedIndex
@@ -46,6 +48,7 @@ class Change:
       live: bool [V+F], what can be found.
       counts: of what changes.
       history_rows: what histories read of inserted and updated items.
+      attributes: of all items.
     """
     index: UpdatedIndex
     ids: np.ndarray
@@ -54,6 +57,7 @@ class Change:
     live: np.ndarray
     counts: Counts
     history_rows: HistoryRows
+    attributes: Attributes
 
 
 def plan(bundle: Bundle, upserts: Upserts, deleted_ids: np.ndarray) -> Change:
@@ -81,7 +85,9 @@ def plan(bundle: Bundle, upserts: Upserts, deleted_ids: np.ndarray) -> Change:
     retitled = titles is not None and not np.array_equal(titles, bundle.titles)
     rows = bundle.history_rows.replaced(positions[list(upserts.read)], np.array(list(upserts.read.values())))
     reread = not rows.same_as(bundle.history_rows)
-    if not changed.any() and not deleted.any() and not retitled and not reread:
+    attributes = updated_attributes(bundle.attributes, positions, upserts.attributes, size + int(inserted.sum()))
+    redescribed = not attributes.frame.equals(bundle.attributes.frame)
+    if not (changed.any() or deleted.any() or retitled or reread or redescribed):
         raise DataError("--upsert and --withdraw change nothing: every item named is as it shall be, or unknown")
     vectors, live = _after(bundle, positions[changed], upserts.vectors[changed], deleted, int(inserted.sum()))
     if not live.any():
@@ -91,7 +97,7 @@ def plan(bundle: Bundle, upserts: Upserts, deleted_ids: np.ndarray) -> Change:
                     int(deleted.sum()), int(live.sum()))
     index = UpdatedIndex(bundle.index, upserts.vectors[changed], positions[changed], deleted)
     return Change(index, np.concatenate([bundle.item_ids, upserts.ids[inserted]]), titles, vectors, live, counts,
-                  rows)
+                  rows, attributes)
 
 
 def _check_apart(upserted_ids, deleted_ids):

@@ -6,6 +6,7 @@ from typing import Optional
 
 from absl import logging
 import numpy as np
+import polars as pl
 
 from clrec_tf.data.catalogue import Catalogue
 from clrec_tf.data.evaluation_set import EvaluationSet
@@ -29,6 +30,7 @@ from clrec_tf.publishing import tf_serving
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.publishing.tuning import build_index
 from clrec_tf.publishing.tuning import usual_head
+from clrec_tf.retrieval.attributes import Attributes
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
@@ -65,7 +67,8 @@ class TrainingFacts:
 def export_bundle(model, schema: Schema, catalogue: Catalogue, users: EvaluationSet, export_dir: str,
                   config: ExportConfig, facts: TrainingFacts, model_name: str = "clrec", dial: Optional[Dial] = None,
                   max_k: int = 1000, feature_values: Optional[dict[str, list[str]]] = None,
-                  query: QueryValues = QueryValues(), encoder: Optional[Encoder] = None) -> str:
+                  query: QueryValues = QueryValues(), encoder: Optional[Encoder] = None,
+                  attributes: Optional[pl.DataFrame] = None) -> str:
     """Publishes a new version atomically.
 
     Args:
@@ -82,6 +85,7 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
       query: what the model reads beside clicked items and times.
       feature_values: feature -> its values by number from 1, by which items are inserted later; None: not known.
       encoder: of the model, where one is made already.
+      attributes: of the items by row of the catalogue, see `item_attributes`, that bundles carry; None: none.
 
     Returns:
       The version's folder.
@@ -110,6 +114,8 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
         index = without_deleted(export_dir, index, candidates.original_ids, temporary, config.forget_updates)
         of_live = demand(np.count_nonzero(index.live))
         _write(temporary, parts, index, queries)
+        if attributes is not None:
+            Attributes(attributes[candidates.item_numbers - 1]).save(temporary)
         why_not = write_item_encoder(temporary, model, schema, catalogue, feature_values or {}, dial.counts)
         measured = check_tower_and_index(temporary, candidates, held_out, of_live, config.recall_k)
         tf_serving.write_warmup(temporary, model_name, candidates, held_out, dial.default)

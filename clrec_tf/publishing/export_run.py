@@ -20,6 +20,7 @@ from clrec_tf.models.dial import Dial
 from clrec_tf.models.trained import Trained
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.publishing.item_attributes import attributes_of
 from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.training.restore import load_trained
@@ -44,11 +45,13 @@ def export(config: Config, trained: Optional[Trained] = None) -> str:
     if trained.schema.item_rows > trained.schema.num_items + 1:
         logging.warning("clicks on items outside the vocabulary are left out of histories at serving, while evaluation "
                         "used their hash buckets (--oov_buckets): metrics of such users may differ")
+    feature_values = read_feature_values(data_dir)
+    attributes = attributes_of(config.export, trained.schema, catalogue, feature_values)
     facts = TrainingFacts(trained.checkpoint_hash, trained.step, trained.max_history, trained.run_config)
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
-                         _dial(config, data_dir, trained, catalogue), config.serve.max_k, read_feature_values(data_dir),
-                         query_values(data_dir, trained.schema, trained.model), trained.encoder(catalogue.cold))
+                         _dial(config, data_dir, trained, catalogue), config.serve.max_k, feature_values,
+                         query_values(data_dir, trained.schema, trained.model), trained.encoder(catalogue.cold), attributes)
 
 
 def query_values(data_dir: str, schema: Schema, model) -> QueryValues:

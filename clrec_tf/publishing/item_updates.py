@@ -1,6 +1,5 @@
 """Items to insert and update, from a file, checked value by value."""
 import dataclasses
-from typing import Mapping
 from typing import Optional
 
 import numpy as np
@@ -11,41 +10,18 @@ from clrec_tf.publishing.described_items import DESCRIBED
 from clrec_tf.publishing.described_items import DescribedItems
 from clrec_tf.publishing.described_items import is_described
 from clrec_tf.publishing.intent_coordinates import IntentCoordinates
+from clrec_tf.publishing.updated_attributes import given_attributes
+from clrec_tf.publishing.upserts import Upserts
 from clrec_tf.publishing.update_files import read_json_lines
 from clrec_tf.publishing.update_files import read_parquet_rows
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.user_requests import parse_request
 
 _COUNTS = ("clicks", "impressions")
-_FIELDS = ("id", "vector", "like", *DESCRIBED, "title", *_COUNTS)
+_FIELDS = ("id", "vector", "like", *DESCRIBED, "title", "attributes", *_COUNTS)
 _MOST_COUNTED = 2.0**63
 _SLACK = 1e-4
 _SMALLEST_NORM = 1e-6  # below which a vector has no direction worth the name
-
-
-@dataclasses.dataclass(frozen=True)
-class Upserts:
-    """F items to insert or update.
-
-    Attributes:
-      ids: [F] original ids, distinct, of the catalogue's type.
-      vectors: float32 [F,D], as the index holds them: with the dial's coordinate, if the bundle has a dial.
-      titles: of each, or None where none is given.
-      normalized: how many vectors of the file had to be normalized.
-      guessed: how many inserted items came without a count, so that p̂ takes them for clicked, or shown, by nobody.
-      read: of items of the file, by their place in it from 0, what histories read of them from now on: float32 [W].
-    """
-    ids: np.ndarray
-    vectors: np.ndarray
-    titles: list[Optional[str]]
-    normalized: int = 0
-    guessed: int = 0
-    read: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def none(cls, bundle: Bundle) -> "Upserts":
-        """No item."""
-        return cls(bundle.item_ids[:0], np.empty((0, bundle.width), np.float32), [])
 
 
 def read_upserts(path: str, bundle: Bundle) -> Upserts:
@@ -86,7 +62,8 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
                 vectors[place, -1] = bundle.dial.coordinate(expected[row])
                 reader.uncounted.remove(items[place].id)
         read |= zip(places, rows) if bundle.reads_inserted else {}
-    return Upserts(ids, vectors, [item.title for item in items], reader.normalized, len(reader.uncounted), read)
+    return Upserts(ids, vectors, [item.title for item in items], reader.normalized, len(reader.uncounted), read,
+                   tuple(item.attributes for item in items))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +75,7 @@ class _Item:
     title: Optional[str]
     described: bool
     read: Optional[np.ndarray]
+    attributes: dict
 
 
 class _Reader:
@@ -146,7 +124,8 @@ class _Reader:
             vector = self._own(item, place, where)
         if intents is None:
             intents = self._intents.of_items([place])[0] if place >= 0 else self._intents.of_nearest(vector)
-        return _Item(item, self._whole(item, vector, intents, last, value, place, where), title, described, read)
+        return _Item(item, self._whole(item, vector, intents, last, value, place, where), title, described, read,
+                     given_attributes(value, self._bundle.attributes, where))
 
     def _whole(self, item, vector, intents, last, value, place, where):
         """The vector [d] with its coordinates of intents, and that of popularity which the file gives, or its count, or

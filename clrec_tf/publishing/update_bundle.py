@@ -10,12 +10,13 @@ from clrec_tf.publishing import bundle_change
 from clrec_tf.publishing.bundle_change import Change
 from clrec_tf.publishing import deletions
 from clrec_tf.publishing.item_updates import read_upserts
-from clrec_tf.publishing.item_updates import Upserts
 from clrec_tf.publishing import one_publisher
 from clrec_tf.publishing.update_files import read_deletions
 from clrec_tf.publishing.update_recall import measure_update
+from clrec_tf.publishing.upserts import Upserts
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
+from clrec_tf.retrieval.bundle_files import ATTRIBUTES_FILE
 from clrec_tf.retrieval.bundle_files import BASE_FOLDER
 from clrec_tf.retrieval.bundle_files import DELETED_IDS_FILE
 from clrec_tf.retrieval.bundle_files import HISTORY_FILE
@@ -99,13 +100,14 @@ def _read_upserts(path, bundle) -> Upserts:
 
 def _write(folder, bundle: Bundle, change: Change):
     """Everything but the manifest and the deleted ids; what stays as it was is linked."""
-    written = {DELETED_IDS_FILE, HISTORY_FILE}  # not linked, since it would be written to in both versions
+    written = {DELETED_IDS_FILE, HISTORY_FILE, ATTRIBUTES_FILE}  # not linked, since it would be written to in both versions
     if len(change.ids) > len(bundle.item_ids):
         np.save(os.path.join(folder, IDS_FILE), change.ids, allow_pickle=False)
         written.add(IDS_FILE)
     if change.titles is not None:
         save_json(os.path.join(folder, TITLES_FILE), change.titles.tolist())
         written.add(TITLES_FILE)
+    change.attributes.save(folder)
     if len(change.history_rows):
         change.history_rows.save(folder)
     index_folder = os.path.join(folder, INDEX_FOLDER)

@@ -6,14 +6,14 @@ A version folder holds::
     index/                                 the index over item vectors (see `saved_index`)
     item_ids.npy                           original ids [V], int64 or fixed-width text, by position
     titles.json                            titles [V] by position, if the catalogue has any
+    attributes.parquet                     of items by position, by which requests are filtered, if there are any
     query_values.json                      values of features of users and requests, if the tower reads any
     item_encoder/                          items from features (see `publishing.item_encoder`), where the model can
     history_rows.npz                       of updates: what histories read of items (see `history_rows`)
     manifest.json                          facts, and size and sha256 of every file above; written last
 
-A version made by an update (see `updated_index`) has the tower of the export that it goes back to. Positions and ids of
-the tower's items come first, those of inserted items after them; deleted items keep theirs. The tower's own `retrieve`
-and `encode_items` know the exported catalogue only.
+A version made by an update (see `updated_index`) has the tower of its export, whose own `retrieve` and `encode_items`
+know the exported catalogue only. Inserted items have the last positions; deleted items keep theirs.
 """
 import dataclasses
 import functools
@@ -25,6 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from clrec_tf.errors import DataError
+from clrec_tf.retrieval.attributes import Attributes
+from clrec_tf.retrieval.attributes import load_attributes
 from clrec_tf.retrieval.bundle_dial import BundleDial
 from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import INDEX_FOLDER
@@ -57,6 +59,7 @@ class Bundle:
       titles: [V] str by position, or None.
       query: what the tower reads beside clicked items and times.
       history_rows: what histories read of inserted and updated items.
+      attributes: of the items, by which requests are filtered.
     """
     path: str
     manifest: dict
@@ -66,6 +69,7 @@ class Bundle:
     titles: Optional[np.ndarray]
     history_rows: HistoryRows
     query: QueryValues = QueryValues()
+    attributes: Attributes = Attributes()
 
     @functools.cached_property
     def dial(self) -> BundleDial:
@@ -145,8 +149,7 @@ class Bundle:
     def item_vectors(self, positions: Optional[np.ndarray] = None) -> np.ndarray:
         """float32 [V,d+1] by position, as scores compare them, not to be written to; or [N,d+1] of some positions [N].
 
-        All are the memory of the index itself, unless it was updated: then they are copied once, and kept. Some never
-        need a copy of all.
+        All are the memory of the index itself, or where it was updated one copy; some never need a copy of all.
         """
         if positions is None:
             return self._item_vectors
@@ -179,7 +182,7 @@ class Bundle:
     def id_array(self, ids: Sequence) -> np.ndarray:
         """Ids as sent -> array [N] for `positions`; "" in place of text that cannot be an id of this bundle.
 
-        One long text would widen all rows of the array to its length, and NumPy drops zero bytes at the end of text.
+        One long text would widen all rows to its length, and NumPy drops zero bytes at the end of text.
         """
         if self.manifest["id_type"] == "int":
             return np.array(ids, np.int64)
@@ -189,10 +192,6 @@ class Bundle:
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Original ids [N] -> int64 [N] positions of items that can be retrieved; −1 where unknown or deleted."""
         return self.both_positions(ids)[0]
-
-    def history_positions(self, ids: np.ndarray) -> np.ndarray:
-        """Of `both_positions` the second."""
-        return self.both_positions(ids)[1]
 
     def both_positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`positions` of ids [N], and the number of what histories read of each, see `HistoryRows`: −1 for nothing.
@@ -245,6 +244,7 @@ def load_bundle(path: str) -> Bundle:
                    dict(manifest=manifest["items"], ids=len(item_ids), index=index.size),
                    dict(tower=tower.items.shape[0], manifest_tower=manifest["tower_items"]), titles)
     history_rows = load_history_rows(folder, manifest, index.size, tower.items.shape[1])
-    bundle = Bundle(folder, manifest, tower, index, item_ids, titles, history_rows, QueryValues.load(folder))
+    bundle = Bundle(folder, manifest, tower, index, item_ids, titles, history_rows, QueryValues.load(folder),
+                    load_attributes(folder, manifest, index.size))
     bundle.dial  # pylint: disable=pointless-statement  (refuses a damaged one)
     return bundle

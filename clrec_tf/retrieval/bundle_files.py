@@ -10,6 +10,7 @@ IDS_FILE = "item_ids.npy"  # original ids, by position
 TITLES_FILE = "titles.json"
 QUERY_FILE = "query_values.json"  # features of users and requests, and behaviours, if the tower reads any
 DELETED_IDS_FILE = "withdrawn_ids.npy"  # of all deleted items, whether the version's catalogue has them or not
+ATTRIBUTES_FILE = "attributes.parquet"  # of items by position, by which requests are filtered, if there are any
 HISTORY_FILE = "history_rows.npz"  # what histories read of inserted and updated items, where updates say it
 ENCODER_FOLDER = "item_encoder"  # a SavedModel of items that features and dense vector alone describe
 FEATURES_FILE = os.path.join(ENCODER_FOLDER, "features.json")  # what it takes

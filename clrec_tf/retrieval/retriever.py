@@ -1,5 +1,6 @@
 """From users to their items, by the tower and the index of a bundle: one search per intent, then one list."""
 import dataclasses
+import functools
 import itertools
 from typing import Optional
 from typing import Sequence
@@ -9,12 +10,18 @@ import numpy as np
 
 from clrec_tf.data.histories import last_known
 from clrec_tf.errors import UserError
-from clrec_tf.models.top_k import top_k
+from clrec_tf.retrieval.attributes import among
 from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.filtered_search import best_among
+from clrec_tf.retrieval.filtered_search import FEW
+from clrec_tf.retrieval.filtered_search import search_passing
 from clrec_tf.retrieval import merge as merge_lib
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.user_requests import UserRequest
+
+
+_FILTERS = 16  # whose items are kept in mind, since requests repeat them: 8 bytes an item that passes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +60,15 @@ class Retrieved:
 class _Plan:
     """One user's search.
 
-    history int64 [L]: numbers of clicks (see `HistoryRows`), −1 where the tower reads nothing; banned, allowed: sorted
-    positions.
+    history int64 [L]: numbers of clicks (see `HistoryRows`), −1 where the tower reads nothing; banned: sorted positions;
+    allowed: sorted positions of which alone any may come, none of them banned; passing: those that pass the filter,
+    where they are many.
     """
     options: SearchOptions
     history: np.ndarray
     banned: np.ndarray
     allowed: Optional[np.ndarray]
+    passing: Optional[np.ndarray] = None
 
 
 class Retriever:
@@ -84,6 +93,7 @@ class Retriever:
             defaults, intents=defaults.intents or bundle.manifest["served_intents"],
             popularity=bundle.dial.checked(defaults.popularity, f"--popularity for {bundle.path}"))
         self.intents = self.defaults.intents
+        self._passing = functools.lru_cache(_FILTERS)(self._live_passing)
 
     def __call__(self, requests: Sequence[UserRequest], options: Optional[Sequence[SearchOptions]] = None
                  ) -> tuple[list[Retrieved], Intents]:
@@ -108,17 +118,24 @@ class Retriever:
             start, excluded, allowed, end = ends[3 * row:3 * row + 4]
             banned = live[start if asked.exclude_seen else excluded:allowed]
             banned = np.unique(banned[banned >= 0]) if len(banned) else banned
-            kept = None
+            kept, passing = None, self._passing(asked.passing) if asked.passing else None
             if asked.allow is not None:
                 kept = np.setdiff1d(live[allowed:end], [*banned, -1])
-            plans.append(_Plan(asked, known[start:excluded], banned, kept))
+            if passing is not None and (kept is not None or len(passing) <= FEW):
+                kept, passing = passing[~among(passing, banned)] if kept is None else kept[among(kept, passing)], None
+            plans.append(_Plan(asked, known[start:excluded], banned, kept, passing))
         return plans
 
     def retrieve(self, requests, plans: Sequence[_Plan], users: Intents) -> list[Retrieved]:
         """Searches with the vectors of N users, encoded from the same requests and plans."""
-        merged = self._search(users, plans)
+        merged = self.search(users, plans)
         return [self._result(request, plan, users, row, *merged[row])
                 for row, (request, plan) in enumerate(zip(requests, plans))]
+
+    def _live_passing(self, conditions):
+        """Positions of the live items for which the conditions hold, ascending."""
+        found = self.bundle.attributes.passing(conditions)
+        return found[self.bundle.live[found]]
 
     def _complete(self, options, where="a request"):
         popularity = self.defaults.popularity
@@ -127,27 +144,30 @@ class Retriever:
         return dataclasses.replace(options, intents=options.intents or self.intents, popularity=popularity)
 
     def _result(self, request, plan, users, row, best, scores, columns):
-        keep = best >= 0
-        best = best[keep]
         known = plan.history >= 0
         unknown = [] if known.all() else list(dict.fromkeys(itertools.compress(request.history, ~known)))
         fallback = not (known.any() or self._tells_more(request))
         brought, count = {}, plan.options.intents
         if self.several and not fallback:
             numbers = users.numbers[row]
-            brought = dict(intents=numbers[columns[keep]].tolist(),
+            brought = dict(intents=numbers[columns[best >= 0]].tolist(),
                            weights=dict(zip(numbers[:count].tolist(), _rounded(users.weights[row, :count]))))
-        wanted = plan.options.titles and self.bundle.titles is not None
-        titles = self.bundle.titles[best].tolist() if wanted else None
-        return Retrieved(request.user_id, self.bundle.item_ids[best].tolist(), titles, _rounded(scores[keep]), unknown,
-                         fallback, **brought)
+        return Retrieved(request.user_id, *self.named(best, scores, plan.options.titles), unknown, fallback, **brought)
 
     def _tells_more(self, request):
         """Whether a user without a known click is known by features."""
         return self.bundle.manifest["knows_strangers"] and any(self.bundle.query.row(request.query))
 
-    def _search(self, users, plans):
-        """Of each user: merged positions, scores and columns, each [k]."""
+    def named(self, best: np.ndarray, scores: np.ndarray, titles: bool) -> tuple[list, Optional[list[str]], list[float]]:
+        """Positions [n], −1 for none, and their scores -> ids, titles if they are wanted and there are any, scores."""
+        keep = best >= 0
+        best = best[keep]
+        wanted = titles and self.bundle.titles is not None
+        return (self.bundle.item_ids[best].tolist(), self.bundle.titles[best].tolist() if wanted else None,
+                _rounded(scores[keep]))
+
+    def search(self, users: Intents, plans: Sequence[_Plan]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Of each user, searched with these vectors: merged positions, scores and columns of `users`, each [k]."""
         results = [None] * len(plans)
         lists = self._nearest(users, plans)
         # Of equal k and merge at once: a quota depends on k.
@@ -168,10 +188,13 @@ class Retriever:
         lists, size = {}, self.bundle.index.size
         rows = []
         for row, plan in enumerate(plans):
-            if plan.allowed is None:
-                rows.append(row)
+            vectors, k = users.vectors[row, :plan.options.intents], plan.options.k
+            if plan.allowed is not None:
+                lists[row] = best_among(self.bundle.index, vectors, plan.allowed, k)
+            elif plan.passing is not None:
+                lists[row] = search_passing(self.bundle.index, vectors, plan.passing, plan.banned, k)
             else:
-                lists[row] = self._scored(users.vectors[row, :plan.options.intents], plan)
+                rows.append(row)
         # k items more than may be banned are always enough, and few more usually are.
         for margin in (lambda plan: min(len(plan.banned), plan.options.k), lambda plan: len(plan.banned)):
             if not rows:
@@ -186,18 +209,12 @@ class Retriever:
                 start += plan.options.intents
                 lists[row] = near[part], scores[part]
                 if len(plan.banned):
-                    near[part][_among(near[part], plan.banned)] = -1
+                    near[part][among(near[part], plan.banned)] = -1
                     enough = np.count_nonzero(near[part] >= 0, axis=1).min() >= plan.options.k
                     if not enough and width < min(size, plan.options.k + len(plan.banned)):
                         short.append(row)
             rows = short
         return lists
-
-    def _scored(self, vectors, plan):
-        """The best of the allowed items for each of the vectors [K,d]."""
-        scores = vectors @ self.bundle.item_vectors(plan.allowed).T
-        places, scores = top_k(scores, plan.options.k)
-        return plan.allowed[places], scores
 
     def encode(self, requests: Sequence[UserRequest], plans: Optional[Sequence[_Plan]] = None) -> Intents:
         """Requests of N users -> as many of their heaviest vectors as one of them is searched with."""
@@ -219,11 +236,6 @@ class Retriever:
         count = max((plan.options.intents for plan in plans), default=self.intents)
         popularity = np.array([plan.options.popularity for plan in plans], np.float32)
         return self.bundle.recent_intents(positions, times, request_times, dwell, count, popularity, events, query)
-
-
-def _among(positions, banned):
-    """Whether each position is one of `banned`, which are sorted and not none: np.isin, several times as fast."""
-    return banned[np.minimum(np.searchsorted(banned, positions), len(banned) - 1)] == positions
 
 
 def _groups(keys):

@@ -3,6 +3,8 @@ import dataclasses
 from typing import Optional
 from typing import Sequence
 
+from clrec_tf.retrieval.attributes import ItemFilter
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions:
@@ -18,6 +20,8 @@ class SearchOptions:
         one by one, whatever the index.
       popularity: α of the dial; None: the bundle's default.
       titles: whether titles come beside the ids, if the catalogue has any.
+      passing: what the attributes of items must be, see `attributes`; () for any.
+      explain: whether the clicks that each item rests on come too, see `explanations`.
     """
     k: int = 10
     exclude_seen: bool = False
@@ -27,3 +31,5 @@ class SearchOptions:
     allow: Optional[Sequence] = None
     titles: bool = True
     popularity: Optional[float] = None
+    passing: ItemFilter = ()
+    explain: bool = False

@@ -56,7 +56,8 @@ def make_app(settings: ServeConfig, versions: Versions, predictor: Predictor, me
 
     def openapi():
         engine = versions.engine
-        return described(engine.id_type, engine.intents, engine.bundle.dial, engine.bundle.query.features)
+        return described(engine.id_type, engine.intents, engine.bundle.dial, engine.bundle.query.features,
+                         engine.bundle.attributes.kinds)
 
     app.openapi = openapi
     if settings.page:

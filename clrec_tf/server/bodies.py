@@ -3,16 +3,12 @@
 `instances` holds one object per user, `inputs` one list per entry; an answer has `predictions` or `outputs` alike.
 """
 import dataclasses
-import functools
-from typing import Annotated, Any, get_args, get_origin, Literal, Optional, Sequence, Union
+from typing import Any, Optional, Sequence
 
 import msgspec
 
-from clrec_tf.data.query_features import CATEGORY
-from clrec_tf.data.query_features import LIST
-from clrec_tf.data.query_features import NUMBER
-from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import DataError
+from clrec_tf.retrieval.attributes import Attributes
 from clrec_tf.retrieval.bundle_dial import BundleDial
 from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.search_options import SearchOptions
@@ -20,56 +16,18 @@ from clrec_tf.retrieval.user_requests import check_times
 from clrec_tf.retrieval.user_requests import checked_item
 from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.server.faults import ServiceError
+from clrec_tf.server.instances import entries_of
+from clrec_tf.server.instances import Id
+from clrec_tf.server.instances import INSTANCES
+from clrec_tf.server.instances import instances_of
+from clrec_tf.server.instances import Item
+from clrec_tf.server.instances import ITEMS
+from clrec_tf.server.instances import RETRIEVE
+from clrec_tf.server.instances import SIMILAR
+from clrec_tf.server.instances import SimilarTo
+from clrec_tf.server.instances import USERS
 
-RETRIEVE, USERS, ITEMS = "retrieve", "serving_default", "encode_items"
-Id = Union[int, str]
-Seconds = Optional[list[Optional[int]]]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class User(msgspec.Struct, forbid_unknown_fields=True):
-    """A user to encode: `history` of original item ids, oldest first; times in seconds, null or ≤ 0 where unknown.
-
-    Models that read features of users and requests take these too, by name: see `instances_of`.
-    """
-    history: list[Id]
-    timestamps: Seconds = None
-    request_time: Optional[int] = None
-    dwell: Seconds = None
-    events: Optional[list[Optional[str]]] = None
-    intents: Optional[_Count] = None
-    popularity: Optional[float] = None
-
-
-class RetrieveUser(User, forbid_unknown_fields=True):
-    """A user to retrieve for; what is left out is as the service was started. `user_id` is for the impression log."""
-    k: Optional[_Count] = None
-    exclude: list[Id] = []
-    allow: Optional[list[Id]] = None
-    exclude_seen: Optional[bool] = None
-    merge: Optional[Literal["maximum", "quota"]] = None
-    titles: bool = False
-    user_id: Optional[Union[int, Annotated[str, msgspec.Meta(max_length=512)]]] = None
-
-
-class Item(msgspec.Struct, forbid_unknown_fields=True):
-    """An item whose vector is asked for."""
-    ids: Id
-
-
-INSTANCES = {RETRIEVE: RetrieveUser, USERS: User, ITEMS: Item}
-_Value = Union[str, int, float, bool, None]
-_TYPES = {CATEGORY: _Value, LIST: Optional[list[_Value]], NUMBER: Optional[float]}
-
-
-@functools.lru_cache(maxsize=16)
-def instances_of(features: tuple[QueryFeature, ...]) -> dict[str, type]:
-    """`INSTANCES` of a model that reads such features of users and requests."""
-    if not features:
-        return INSTANCES
-    fields = [(feature.input, _TYPES[feature.kind], None) for feature in features]
-    more = lambda base: msgspec.defstruct(base.__name__, fields, bases=(base,), forbid_unknown_fields=True)
-    return {RETRIEVE: more(RetrieveUser), USERS: more(User), ITEMS: Item}
+_MOST_EXPLAINED = 16  # users of a request: each is encoded once for every click that is read
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,14 +38,15 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Most items per user, ids in a list, users per request, intents that the model has, its popularities, and what it
-    reads beside clicked items and times."""
+    """Most items per user, ids in a list, users per request, intents that the model has, its popularities, what it
+    reads beside clicked items and times, and the attributes that items are filtered by."""
     k: int
     listed: int
     users: int
     intents: int
     dial: BundleDial = BundleDial()
     query: QueryValues = QueryValues()
+    attributes: Attributes = Attributes()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +57,7 @@ class Job:
       signature: one of `INSTANCES`.
       request: the user; None for an item.
       options: of the search; of a user to encode, only `intents` and `popularity` count.
-      item: the item's id.
+      item: the item's id, whose vector or similar items are wanted.
     """
     signature: str
     request: Optional[UserRequest] = None
@@ -144,10 +103,11 @@ def parse(body: bytes, id_type: str, defaults: SearchOptions, limits: Limits) ->
 def by_columns(signature: str, columns: dict, id_type: str, defaults: SearchOptions, limits: Limits) -> Work:
     """Reads lists by entry, one element per user; a scalar counts for all users. Raises: see `parse`."""
     kind = _kind(signature, limits)
-    leading = columns.get("ids" if kind is Item else "history")
+    of_items = kind in (Item, SimilarTo)
+    leading = columns.get("ids" if of_items else "history")
     if not isinstance(leading, list):
-        raise ServiceError(f"inputs of {signature} need the list {'`ids`' if kind is Item else '`history`, of a list'} "
-                           f"per {'item' if kind is Item else 'user'}")
+        raise ServiceError(f"inputs of {signature} need the list {'`ids`' if of_items else '`history`, of a list'} "
+                           f"per {'item' if of_items else 'user'}")
     if len(leading) > limits.users:  # before any row is made
         raise _too_many(len(leading), limits)
     for name, values in columns.items():
@@ -168,8 +128,10 @@ def jobs(signature: str, rows: Sequence, id_type: str, defaults: SearchOptions, 
     if signature == ITEMS:
         return [Job(signature, item=checked_item(row.ids, id_type, f"instance {number}"))
                 for number, row in enumerate(rows)]
-    return [_user_job(signature, row, id_type, defaults, limits, f"instance {number}")
-            for number, row in enumerate(rows)]
+    if sum(getattr(row, "explain", False) for row in rows) > _MOST_EXPLAINED:
+        raise ServiceError(f"more than {_MOST_EXPLAINED} instances ask to explain: send several requests")
+    job = _similar_job if signature == SIMILAR else _user_job
+    return [job(signature, row, id_type, defaults, limits, f"instance {number}") for number, row in enumerate(rows)]
 
 
 def _kind(signature, limits):
@@ -186,22 +148,37 @@ def _user_job(signature, row, id_type, defaults, limits, where):
     check_times(times["timestamps"], row.request_time, times["dwell"], where)
     events = _each(row.events, "events", None, len(history), where)
     beside = {name: getattr(row, name) for name in limits.query.inputs} or None
-    request = UserRequest(getattr(row, "user_id", None), history, times["timestamps"], row.request_time, times["dwell"], events=events,
-                          query=beside)
+    request = UserRequest(getattr(row, "user_id", None), history, times["timestamps"], row.request_time,
+                          times["dwell"], events=events, query=beside)
     intents = row.intents or defaults.intents
     if intents > limits.intents:
         raise ServiceError(f"{where}: intents is {intents}, the model has {limits.intents}: give at most that many")
     popularity = defaults.popularity if row.popularity is None else limits.dial.checked(row.popularity, where)
     if signature == USERS:
         return Job(signature, request, SearchOptions(k=1, intents=intents, popularity=popularity))
+    seen = defaults.exclude_seen if row.exclude_seen is None else row.exclude_seen
+    options = SearchOptions(exclude_seen=seen, intents=intents, merge=row.merge or defaults.merge,
+                            popularity=popularity, explain=row.explain, **_wanted(row, id_type, defaults, limits, where))
+    return Job(signature, request, options)
+
+
+def _similar_job(signature, row, id_type, defaults, limits, where):
+    popularity = None if row.popularity is None else limits.dial.checked(row.popularity, where)
+    return Job(signature, None, SearchOptions(popularity=popularity, **_wanted(row, id_type, defaults, limits, where)),
+               checked_item(row.ids, id_type, where))
+
+
+def _wanted(row, id_type, defaults, limits, where):
+    """Which items are wanted, and how many: options of users and items alike."""
     k = row.k or min(defaults.k, limits.k)
     if k > limits.k:
         raise ServiceError(f"{where}: k is {k}, this service gives at most {limits.k} items (--max_k): ask for fewer")
-    options = SearchOptions(
-        k, defaults.exclude_seen if row.exclude_seen is None else row.exclude_seen, intents,
-        row.merge or defaults.merge, ids("exclude"), None if row.allow is None else ids("allow"), row.titles,
-        popularity)
-    return Job(signature, request, options)
+    ids = lambda name: _ids(getattr(row, name), name, id_type, limits, where)
+    given = row.filter
+    if isinstance(given, str):  # of gRPC, where a user without a filter has an empty one
+        given = _decoded(lambda: msgspec.json.decode(row.filter), f"{where}, filter") if row.filter else None
+    return dict(k=k, exclude=ids("exclude"), allow=None if row.allow is None else ids("allow"), titles=row.titles,
+                passing=limits.attributes.checked(given, where) or ())
 
 
 def _ids(values, name, id_type, limits, where):
@@ -224,22 +201,11 @@ def _too_many(count, limits):
                         "send several requests")
 
 
-@functools.cache
-def _entries(kind) -> str:
-    """The entries of one user or item, each with its choices if it has some."""
-    entries = []
-    for field in msgspec.structs.fields(kind):
-        choices = [choice for form in (field.type, *get_args(field.type)) if get_origin(form) is Literal
-                   for choice in get_args(form)]
-        entries.append(field.name + (f" ({' or '.join(choices)})" if choices else ""))
-    return ", ".join(entries)
-
-
 def _decoded(decode, name, kind=None):
     """What `decode` gives; its errors name the entry within `name`."""
     try:
         return decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         text = str(error).replace("`$", f"`{name}" if name != "the body" else "`")
-        entries = "" if kind is None else f"; entries are {_entries(kind)} (of other signatures: see signature_name)"
+        entries = "" if kind is None else f"; entries are {entries_of(kind)} (of other signatures: see signature_name)"
         raise ServiceError(f"{name} cannot be read: {text}{entries}") from error

@@ -8,7 +8,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 import msgspec
 
-from clrec_tf.server import bodies
+from clrec_tf.retrieval.attributes import BOUNDS
+from clrec_tf.retrieval.attributes import MOST_VALUES
+from clrec_tf.server import instances
 from clrec_tf.settings.service import ServeConfig
 
 _REF = "#/components/schemas/{name}"
@@ -42,13 +44,16 @@ MODEL = {404: _error(404, _NO_SUCH_MODEL), 503: _error(503, _TOO_MUCH)}
 READINESS = {503: _error(503, "The service is about to end.")}
 
 
-def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial, features: tuple = ()) -> dict:
-    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents, `BundleDial` and
-    features of users and requests."""
-    instances = bodies.instances_of(features)
+def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial, features: tuple = (),
+             attributes: tuple = ()) -> dict:
+    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents, `BundleDial`, features of
+    users and requests, and `Attributes.kinds`."""
+    kinds = instances.instances_of(features)
     description = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
                               description=f"Retrieval by the model {settings.model_name}.")
-    schemas = _schemas(settings, id_type, intents, dial, instances)
+    schemas = _schemas(settings, id_type, intents, dial, kinds)
+    for kind in (instances.RetrieveUser, instances.SimilarTo):
+        schemas[kind.__name__]["properties"]["filter"] = _filter(attributes)
     description["components"] = {"schemas": schemas}
     for path, methods in description["paths"].items():
         for operation in methods.values():
@@ -57,17 +62,30 @@ def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, di
                 if parameter["name"] == "name":
                     parameter["schema"] = {"type": "string", "enum": [settings.model_name]}
             if path.endswith(":predict"):
-                operation["requestBody"] = _request_body(settings, schemas, instances)
+                operation["requestBody"] = _request_body(settings, schemas, kinds)
     return description
 
 
-def _schemas(settings, id_type, intents, dial, instances):
-    """By name: users and items as `bodies` reads them, within the limits; an error, and a prediction."""
-    _, schemas = msgspec.json.schema_components(tuple(instances.values()), ref_template=_REF)
+def _schemas(settings, id_type, intents, dial, kinds):
+    """By name: users and items as `instances` has them, within the limits; an error, and a prediction."""
+    _, schemas = msgspec.json.schema_components(tuple(kinds.values()), ref_template=_REF)
     _bound(schemas, settings, id_type, intents, dial)
     return schemas | {
         "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
         "Prediction": {"type": "object", "additionalProperties": True}}
+
+
+def _filter(attributes):
+    """An object with a condition for any of the attributes. As text it may come too, which is for gRPC."""
+    def condition(number):
+        value = {"type": "number" if number else "string"}
+        forms = [value, {"type": "array", "items": value, "maxItems": MOST_VALUES}]
+        bounds = {"type": "object", "additionalProperties": False, "minProperties": 1,
+                  "properties": {bound: {"type": "number"} for bound in BOUNDS}}
+        return {"anyOf": forms + ([bounds] if number else [])}
+    return {"default": None, "anyOf": [{"type": "null"}, {
+        "type": "object", "additionalProperties": False,
+        "properties": {name: condition(number) for name, number in attributes}}]}
 
 
 def _bound(schemas, settings, id_type, intents, dial):
@@ -80,8 +98,9 @@ def _bound(schemas, settings, id_type, intents, dial):
     limits = {"k": {"maximum": settings.max_k}, "intents": {"maximum": intents},
               "popularity": {"minimum": dial.lowest, "maximum": dial.highest}} | dict.fromkeys(
         ("history", "exclude", "allow"), listed)
-    schemas[bodies.Item.__name__]["properties"]["ids"] = item_id
-    for kind in (bodies.User, bodies.RetrieveUser):
+    for kind in (instances.Item, instances.SimilarTo):
+        schemas[kind.__name__]["properties"]["ids"] = item_id
+    for kind in (instances.User, instances.RetrieveUser, instances.SimilarTo):
         entries = schemas[kind.__name__]["properties"]
         for name in limits.keys() & entries.keys():
             for form in entries[name].get("anyOf", [entries[name]]):
@@ -89,9 +108,9 @@ def _bound(schemas, settings, id_type, intents, dial):
                     form.update(limits[name])
 
 
-def _request_body(settings, schemas, instances):
+def _request_body(settings, schemas, kinds):
     """Any signature's body."""
-    forms = [_body(signature, kind, settings, schemas) for signature, kind in instances.items()]
+    forms = [_body(signature, kind, settings, schemas) for signature, kind in kinds.items()]
     return {"required": True, "content": {"application/json": {"schema": {"anyOf": forms}}}}
 
 
@@ -112,11 +131,11 @@ def _columns(entries, leading, settings):
 def _body(signature, kind, settings, schemas):
     users = {"type": "array", "minItems": 1, "maxItems": settings.max_instances,
              "items": {"$ref": _REF.format(name=kind.__name__)}}
-    name = {"const": signature} | ({"default": signature} if signature == bodies.USERS else {})
-    leading = "ids" if kind is bodies.Item else "history"
+    name = {"const": signature} | ({"default": signature} if signature == instances.USERS else {})
+    leading = "ids" if kind in (instances.Item, instances.SimilarTo) else "history"
     shared = {"type": "object", "additionalProperties": False}
     named = {"signature_name": name}
-    required = [] if signature == bodies.USERS else ["signature_name"]
+    required = [] if signature == instances.USERS else ["signature_name"]
     nothing = {"type": "null"}
     return {"oneOf": [
         shared | {"properties": named | {"instances": users, "inputs": nothing}, "required": required + ["instances"]},

@@ -8,16 +8,19 @@ import numpy as np
 
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.retrieval.explanations import explanations
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import PADDING
 from clrec_tf.retrieval.signatures import read_signatures
+from clrec_tf.retrieval.similar_items import similar_items
 from clrec_tf.retrieval.user_requests import UserRequest
-from clrec_tf.server.bodies import instances_of
-from clrec_tf.server.bodies import ITEMS
 from clrec_tf.server.bodies import Job
-from clrec_tf.server.bodies import RETRIEVE
 from clrec_tf.server.faults import Broken
+from clrec_tf.server.instances import instances_of
+from clrec_tf.server.instances import ITEMS
+from clrec_tf.server.instances import RETRIEVE
+from clrec_tf.server.instances import SIMILAR
 
 _WARM_BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -70,14 +73,12 @@ class Engine:
 
     def _run(self, jobs):
         answers = [None] * len(jobs)
-        rows = [row for row, job in enumerate(jobs) if job.signature == ITEMS]
-        if rows:
-            for row, answer in zip(rows, self._items([jobs[row].item for row in rows])):
-                answers[row] = answer
-        rows = [row for row, job in enumerate(jobs) if job.signature != ITEMS]
-        if rows:
-            for row, answer in zip(rows, self._users([jobs[row] for row in rows])):
-                answers[row] = answer
+        ways = {ITEMS: self._items, SIMILAR: self._similar}
+        for way in (self._items, self._similar, self._users):
+            rows = [row for row, job in enumerate(jobs) if ways.get(job.signature, self._users) == way]
+            if rows:
+                for row, answer in zip(rows, way([jobs[row] for row in rows])):
+                    answers[row] = answer
         return answers
 
     def _users(self, jobs):
@@ -94,6 +95,8 @@ class Engine:
             results = self._retriever.retrieve([requests[r] for r in wanted], [plans[r] for r in wanted], searched)
             for row, result in zip(wanted, results):
                 answers[row] = self._retrieved(result)
+                if jobs[row].options.explain:
+                    answers[row]["explanations"] = explanations(self._retriever, requests[row], plans[row], result.ids)
             self._observe("search", time.perf_counter() - encoded)
         for row, job in enumerate(jobs):
             if answers[row] is None:
@@ -114,8 +117,12 @@ class Engine:
         answer = dict(user_vectors=users.vectors[row, :count].tolist(), weights=users.weights[row, :count].tolist())
         return answer | (dict(intents=users.numbers[row, :count].tolist()) if self.intents > 1 else {})
 
-    def _items(self, ids):
-        places = self.bundle.positions(self.bundle.id_array(ids))
+    def _similar(self, jobs):
+        found = similar_items(self._retriever, [job.item for job in jobs], [job.options for job in jobs])
+        return [self._retrieved(result) for result in found]
+
+    def _items(self, jobs):
+        places = self.bundle.positions(self.bundle.id_array([job.item for job in jobs]))
         vectors = self.bundle.item_vectors(np.maximum(places, 0))
         return [dict(vectors=(vector if place >= 0 else np.zeros_like(vector)).tolist(), known=bool(place >= 0))
                 for place, vector in zip(places, vectors)]

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from clrec_tf.server import bodies
 from clrec_tf.server.faults import NotFound
 from clrec_tf.server.faults import ServiceError
+from clrec_tf.server.instances import INSTANCES
 
 _FIELDS = {  # where values lie that are not in tensor_content, by the types that an input may have
     tf.int64: "int64_val", tf.int32: "int_val", tf.string: "string_val", tf.float32: "float_val",
@@ -42,14 +42,14 @@ def checked_spec(spec, model_name: str, version: int) -> None:
         raise NotFound(f"version {spec.version.value} is not served, version {version} is")
 
 
-def arrays(signature: str, inputs, largest: int, instances: dict = bodies.INSTANCES) -> dict[str, np.ndarray]:
+def arrays(signature: str, inputs, largest: int, instances: dict = INSTANCES) -> dict[str, np.ndarray]:
     """The inputs of a request.
 
     Args:
       signature: one of `instances`.
       inputs: TensorProto by name.
       largest: most values of all inputs together.
-      instances: `bodies.instances_of` the model.
+      instances: `instances.instances_of` the model.
 
     Raises:
       ServiceError: an unknown signature or name; an input that does not hold the values its shape says.

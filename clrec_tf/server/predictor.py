@@ -16,10 +16,13 @@ from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain as _plain
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.faults import NotFound
+from clrec_tf.server.faults import ServiceError
 from clrec_tf.server.faults import TooMany
 from clrec_tf.server.held_bytes import HeldBytes
 from clrec_tf.server.impression_files import Shown
 from clrec_tf.server.impression_log import ImpressionLog
+from clrec_tf.server.instances import RETRIEVE
+from clrec_tf.server.instances import SIMILAR
 from clrec_tf.server.metrics import Metrics
 from clrec_tf.server.micro_batches import MicroBatcher
 from clrec_tf.server.versions import Versions
@@ -72,7 +75,7 @@ class Predictor:
         version that made them.
 
         Args:
-          read: gives, by `bodies.instances_of` the version served, the signature, arrays by input, and the version
+          read: gives, by `instances.instances_of` the version served, the signature, arrays by input, and the version
             asked for, "" for any. Called once the request is admitted, not on the event loop if it is large.
           size: of the request, bytes.
           request_id: under which it is logged.
@@ -83,7 +86,10 @@ class Predictor:
             signature, inputs, version = read(engine.instances)
             _check(version, engine)
             columns = {name: _plain(values) for name, values in inputs.items()}
-            return bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
+            work = bodies.by_columns(signature, columns, engine.id_type, engine.defaults, self._limits(engine))
+            if any(job.options.explain for job in work.jobs):
+                raise ServiceError("explain is answered over HTTP alone: leave it out")
+            return work
         with self._answering() as (engine, set_signature):
             self._batches.admit(1)
             work = await self.aside(size, lambda: work_of(engine))
@@ -99,7 +105,7 @@ class Predictor:
             if isinstance(answer, UserError):
                 raise answer
         self.metrics.answers(answers)
-        if self._impressions and work.signature == bodies.RETRIEVE:
+        if self._impressions and work.signature == RETRIEVE:
             self._impressions.shown([Shown(
                 request_id, self.settings.model_name, engine.version, job.request.user_id, time.time(),
                 job.options.popularity, answer["ids"], answer["scores"], answer.get("intents"))
@@ -109,7 +115,7 @@ class Predictor:
     def _limits(self, engine):
         settings = self.settings
         return bodies.Limits(settings.max_k, settings.max_listed, settings.max_instances, engine.intents,
-                             engine.bundle.dial, engine.bundle.query)
+                             engine.bundle.dial, engine.bundle.query, engine.bundle.attributes)
 
     @contextlib.contextmanager
     def _answering(self):
@@ -182,7 +188,8 @@ def padded(answers: Sequence[dict], jobs: Sequence[bodies.Job], id_type: str, se
     What the SavedModel does not give (unknown, fallback, titles, and weights of a retrieval) is left out.
     """
     width = None
-    if jobs[0].signature == bodies.RETRIEVE:
+    if jobs[0].signature in (RETRIEVE, SIMILAR):
+        several &= jobs[0].signature == RETRIEVE
         width = (max(job.options.k for job in jobs),)
         # The SavedModel gives the most popular items, which no intent retrieved, as those of intent 0.
         answers = [dict(ids=answer["ids"], scores=answer["scores"]) | (

@@ -23,6 +23,7 @@ from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.server import bodies
 from clrec_tf.server.columns import plain
 from clrec_tf.server.engine import Engine
+from clrec_tf.server.instances import RETRIEVE
 
 _MOST_SCORES = 5e7  # of the exact search, which takes half a second on one core
 _LEAST_QUERIES = 20
@@ -71,7 +72,7 @@ def _problem(signature, answer) -> str:
         values = list(values.values()) if isinstance(values, dict) else values
         if not np.isfinite(np.asarray(values, np.float64)).all():
             return f"{name} that are not finite"
-    if signature == bodies.RETRIEVE and not answer["ids"]:
+    if signature == RETRIEVE and not answer["ids"]:
         return "no items"
     return "the most popular items, as if it knew none of their clicks" if answer.get("fallback") else ""
 

@@ -49,6 +49,11 @@ class ExportConfig(Section):
     export_checkpoint: str = setting("best", "best, latest, or the prefix of a checkpoint.", path=True)
     cold_items: bool = setting(True, "Also items without any training click, which a model trained with --id_dropout "
                                      "knows by their features.")
+    attributes: tuple[str, ...] = setting((), "Attributes of items that requests can be filtered by, such as "
+                                              "category,price: features of the data set, or columns of "
+                                              "--attribute_items, with :list of several values each.")
+    attribute_items: str = setting("", "File of items that has --attributes as columns: TSV, CSV, JSON lines or Parquet, "
+                                       "as --item_features of prepare.", path=True)
     forget_updates: bool = setting(False, "Restore the items that update_index has deleted in the newest version of "
                                           "--export_dir, which otherwise stay deleted.")
     index: str = setting("auto",
@@ -79,10 +84,16 @@ class RetrieveConfig(Section):
         "How the intents' lists become one. maximum: the items of highest score, whichever intent they are from. "
         "quota: each intent brings its share, in proportion to the weights and at least a tenth.",
         choices=("maximum", "quota"))
+    filter: str = setting("", "JSON of what attributes of items must be (export --attributes), such as "
+                              "'{\"category\": [\"a\", \"b\"], \"price\": {\"max\": 20}}'.")
     users: str = setting("",
         "File of users for bulk retrieval, .jsonl or .parquet, with `user_id` and `history` and, if known, "
         "`timestamps`, `request_time` and `dwell` in seconds.", path=True)
     output: str = setting("", "File for bulk results, .parquet or .jsonl.", path=True)
     embeddings: str = setting("", "File (.npz) for the vectors of items, and of users where given, with their ids.",
                               path=True)
+    similar_to: str = setting("", "Comma-separated original item ids, for each of which similar items are retrieved in "
+                                  "place of users' (as --popularity 0 unless that is given).")
+    vectors: str = setting("", "File (.parquet or .jsonl) for the items' vectors with ids, titles and attributes, for "
+                               "vector databases.", path=True)
     retrieve_batch: int = setting(512, "Users searched at once in bulk retrieval.", lower=1)

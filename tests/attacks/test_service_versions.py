@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_pb2_grpc
 
-from clrec_tf.server.bodies import RETRIEVE, Job
+from clrec_tf.server.bodies import Job
+from clrec_tf.server.instances import RETRIEVE
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
 from tests.attacks.conftest import FULL
