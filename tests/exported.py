@@ -5,6 +5,7 @@ import functools
 import tempfile
 
 import numpy as np
+import polars as pl
 
 from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
@@ -15,6 +16,7 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.models.build import build_model
 from clrec_tf.publishing.export_bundle import export_bundle
 from clrec_tf.publishing.export_bundle import TrainingFacts
+from clrec_tf.retrieval.attributes import TEXTS
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
 
@@ -86,7 +88,14 @@ def bundle_folder(kind: str) -> str:
     """Folder of a published version; read only."""
     scratch = tempfile.TemporaryDirectory()
     atexit.register(scratch.cleanup)
-    return world(kind).export(scratch.name)
+    return world(kind).export(scratch.name, attributes=attributes() if kind == MULTI else None)
+
+
+def attributes() -> pl.DataFrame:
+    """Of the items 1, 2, … of the bundle `MULTI`: category c0, c1 or c2 by the number, and the number as price."""
+    numbers = np.arange(1, ITEMS + 1)
+    return pl.DataFrame({"category": [[f"c{number % 3}"] for number in numbers], "price": numbers.astype(float)},
+                        {"category": TEXTS, "price": pl.Float64})
 
 
 @functools.cache

@@ -120,6 +120,11 @@ class Attributes:
         rows = self.frame[np.asarray(positions, np.int64)].to_dicts() if self.names else [{} for _ in positions]
         return [{name: value for name, value in row.items() if value not in (None, [])} for row in rows]
 
+    def commonest(self, name: str, most: int) -> list[str]:
+        """The values of a category that most items have, at most so many; [] of a number."""
+        by_value = self._by_value.get(name, {})
+        return sorted(by_value, key=lambda value: (-len(by_value[value]), value))[:most]
+
     def save(self, folder: str) -> None:
         """Writes them into the folder of a version, if there are any."""
         if self.names:

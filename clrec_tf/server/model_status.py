@@ -5,7 +5,7 @@ from clrec_tf.server.without_paths import without_paths
 _FACTS = ("checkpoint_hash", "step", "created", "id_type", "items", "dimension", "similarity", "max_history",
           "uses_time", "uses_dwell", "knows_strangers", "intents", "index", "popularity", "dial", "measured",
           "versions")
-_MOST_VALUES = 200  # of each feature, that are shown
+_MOST_VALUES = 200  # of each feature and attribute, that are shown
 
 
 def version_states(versions: Versions) -> list[dict]:
@@ -29,6 +29,9 @@ def metadata(name: str, engine) -> dict:
     facts["query"] = [dict(name=feature.input, kind=feature.kind, values=shown(feature))
                       for feature in query.features]
     facts["events"] = list(query.events)
+    facts["attributes"] = [dict(name=attribute, kind="number" if number else "values",
+                                values=engine.bundle.attributes.commonest(attribute, _MOST_VALUES))
+                           for attribute, number in engine.bundle.attributes.kinds]
     signatures = {signature: list(kind.__struct_fields__) for signature, kind in engine.instances.items()}
     return {"model_spec": {"name": name, "version": str(engine.version)},
             "metadata": {"bundle": facts, "signatures": signatures}}
