@@ -58,6 +58,9 @@ def test_all_of_it(tmp_path, monkeypatch, caplog):
     for name in of:
         assert of[name]["batch_1"]["calls"] == 6 and 0 < of[name]["batch_1"]["p50_ms"] <= of[name]["batch_1"]["p99_ms"]
         assert of[name]["batch_256"]["p50_ms"] > of[name]["batch_1"]["p50_ms"] and of[name]["build_s"] >= 0
+    for name in ("filtered", "filtered_by_vectors"):
+        assert set(of["scann"][name]) == {"50%", "10%", "1%", "0.1%"}
+        assert of["scann"][name]["0.1%"]["recall"] == 1 and of["scann"][name]["50%"]["recall"] > 0.8
     assert found["ratios"]["exact_vs_scann_p50_20k_batch1"] > 0
     assert "recall_at_200_1M" not in found.get("figures", {})
 

@@ -14,6 +14,7 @@ from absl import logging
 import numpy as np
 
 from clrec_tf.config import Config
+from clrec_tf.lab.benchmarks.filtered_searches import filtered_searches
 from clrec_tf.lab.benchmarks.index_contenders import Contenders
 from clrec_tf.lab.benchmarks.index_contenders import settings_of
 
@@ -28,7 +29,7 @@ def run(config: Config) -> dict:
     Returns:
       `figures`, if 10⁶ items were measured: ScaNN's recall@200 and its median ms for one query; `ratios` of medians
       over ScaNN's, single queries; and by number of items, of each contender: `recall_at_200`; by queries per call
-      `p50_ms`, `p99_ms` and `cpu_ms`, mean; `build_s`; and what it was set to.
+      `p50_ms`, `p99_ms` and `cpu_ms`, mean; `build_s`; and what it was set to; of ScaNN `filtered` and `filtered_by_vectors`, see `filtered_searches`.
     """
     items = config.benchmark.benchmark_items
     sizes = {size_name(size): compare(size, config.benchmark.rounds, config.export.target_recall)
@@ -56,6 +57,9 @@ def compare(size: int, rounds: int, target_recall: float) -> dict:
                               settings=settings_of(contenders.indexes[name]),
                               **{f"batch_{batch}": milliseconds[name, batch] for batch in BATCHES})
         logging.info("%d items, %s: %s", size, name, measured[name])
+    scann = contenders.indexes["scann"]
+    measured["scann"] |= dict(filtered=filtered_searches(scann, contenders.users, k),
+                              filtered_by_vectors=filtered_searches(scann, contenders.users, k, alike=True))
     return measured
 
 
