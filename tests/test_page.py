@@ -10,7 +10,7 @@ import pytest
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.update_index import update_bundle
 from tests import chromium
-from tests.exported import ITEMS
+from tests.exported import attributes, ITEMS
 from tests.page_catalogues import HOSTILE, LARGE, multi_world, text_id, text_world
 from tests.service_process import Service, wait_for
 
@@ -26,7 +26,7 @@ def _services(tmp_path_factory):
     """By name: "text", "multi", and "bare", which has no page; they start at the same time."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("text", "multi")}
     text_world().export(folders["text"])
-    multi_world().export(folders["multi"])
+    multi_world().export(folders["multi"], attributes=attributes())
     with contextlib.ExitStack() as stack:
         started = dict(text=Service(folders["text"], "--page", "--max_listed=8"),
                        multi=Service(folders["multi"], "--page"), bare=Service(folders["text"]))
@@ -250,6 +250,28 @@ class TestMulti:
         assert groups == [[item for item, brought in zip(ids, expected["intents"]) if brought == int(intent)]
                           for intent in weights]
         assert sum(map(len, groups)) == 12 and "view=intent" in page.run("location.search")
+
+    def test_filters_and_the_clicks_an_item_rests_on(self, services, page):
+        page.open(address(services["multi"], self.history, k=4, explain=1, **{"filter.category": "c1,c2"}))
+        user = dict(history=self.history, k=4, explain=True, intents=4)
+
+        def seen(given):
+            expected, = services["multi"].users(user | {"filter": given})
+            assert shown(page) == [str(item) for item in expected["ids"]] and len(shown(page)) == 4
+            because = [", ".join(str(click["id"]) for click in clicks) for clicks in expected["explanations"]]
+            assert page.texts("#answer .clicks") == [
+                f"rests on {clicks}" if clicks else "rests on no single click" for clicks in because]
+            assert any(because)
+        seen({"category": ["c1", "c2"]})
+        assert page.run("$('filter-category').value") == "c1,c2"
+        page.run(SET.format(field="most-price", value=20, event="input"))
+        page.settled()
+        seen({"category": ["c1", "c2"], "price": {"max": 20}})
+        assert "most.price=20" in page.run("location.search") and '"max":20' in page.run("$('curl').textContent")
+        page.click("#unfilter")
+        page.settled()
+        seen(None)
+        assert "filter." not in page.run("location.search")
 
     def test_options_count(self, services, page):
         page.open(address(services["multi"], self.history))
