@@ -81,6 +81,10 @@ def _check(settings: RetrieveConfig):
     given = [name for name in ("users", "history", "similar_to", "vectors") if getattr(settings, name)]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} exclude each other: give one")
+    for alone, others in (("vectors", ("embeddings", "filter")), ("similar_to", ("embeddings",))):
+        for other in others:
+            if getattr(settings, alone) and getattr(settings, other):
+                raise UserError(f"--{other} does not count with --{alone}: leave it out")
     if settings.output and not settings.users:
         raise UserError(f"--output={settings.output} needs --users: without it, results go to standard output")
     if settings.users and not settings.output and not settings.embeddings:

@@ -13,6 +13,7 @@ from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from clrec_tf.config import Config, Paths
+from clrec_tf.errors import UserError
 from clrec_tf import retrieve
 from clrec_tf.publishing.update_bundle import update_bundle
 from clrec_tf.retrieval.bundle import load_bundle
@@ -173,6 +174,12 @@ def test_the_command_filters_finds_similar_items_and_writes_vectors(bundle, tmp_
         retrieve.main(Config(paths=Paths(export_dir=bundle.path)).but(**settings))
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     given = {"category": "c2", "price": {"max": 20}}
+    for wrong, text in ((dict(vectors="v.parquet", filter="{}"), "--filter does not count with --vectors"),
+                        (dict(similar_to="1", history="2"), "--history and --similar_to exclude each other"),
+                        (dict(history="1", filter="{"), "--filter={: this is no JSON"),
+                        (dict(similar_to="4"), "item 4 is not known")):
+        with pytest.raises(UserError, match=text):
+            call(**wrong)
     [found] = call(history=",".join(map(str, HISTORY)), filter=json.dumps(given), k=60)
     assert set(found["ids"]) == {1000 + 7 * n for n in range(1, 21) if n % 3 == 2}
     both = call(similar_to=f"{HISTORY[0]},{NEW}", k=2)

@@ -61,8 +61,8 @@ def test_by_pencil(tmp_path):
     data_dir = call(tmp_path)
     assert exposures(data_dir) == EXPOSED
     assert report_of(data_dir) == dict(
-        rows=12, bad_rows=0, bad_row_examples=[], kept=7, dropped_without_user=0, dropped_other_users=2, dropped_after_training=1,
-        dropped_by_time=0, dropped_other_items=2)
+        rows=12, bad_rows=0, bad_row_examples=[], kept=7, dropped_without_user=0,
+        dropped_other_users=2, dropped_after_training=1, dropped_by_time=0, dropped_other_items=2)
     manifest = schema_lib.load_manifest(data_dir, "sha256")
     assert manifest.impressions.records == 7
     np.testing.assert_array_equal(read_exposures(data_dir, manifest, "--x"), EXPOSED)

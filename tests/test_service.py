@@ -288,7 +288,8 @@ def test_every_answer_names_the_request_and_predictions_the_version(services):
     outputs = service.predict({"inputs": {"history": [[]]}}, headers={"X-Request-Id": "r"}).json
     assert (outputs["request_id"], outputs["model_version"], set(outputs["outputs"])) == (
         "r", "1", {"user_vectors", "weights"})
-    for path, sent, status in (("/nowhere", None, 404), ("/v1/models/clrec:predict", b"{", 400), ("/healthz", None, 200)):
+    for path, sent, status in (("/nowhere", None, 404), ("/v1/models/clrec:predict", b"{", 400),
+                               ("/healthz", None, 200)):
         answer = service.request(path, sent, headers={"X-Request-Id": "mine"})
         assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
 
@@ -320,7 +321,8 @@ def test_percent_encoded_names_and_head_requests(services):
     for path in ("/healthz", "/readyz", "/metrics", "/v1/models/clrec", "/v1/models/clrec/metadata"):
         with contextlib.closing(service.client()) as client:
             named = {"x-request-id": "mine"}
-            head, whole = (ask(client, path, method=method, headers=named) for method in ("HEAD", ""))  # on one connection
+            # On one connection.
+            head, whole = (ask(client, path, method=method, headers=named) for method in ("HEAD", ""))
         assert head.status == whole.status == 200 and head.body == b"" and whole.body
         assert path == "/metrics" or head.headers == whole.headers
 

@@ -140,7 +140,8 @@ def test_bodies_of_any_framing(service):
             client.request("POST", PREDICT, pieces(count), {"transfer-encoding": "chunked"} | named,
                            encode_chunked=True)
             assert json.loads(client.getresponse().read()) == expected
-    text, _ = raw(service, head(len(BODY), "expect: 100-continue\r\nx-request-id: mine\r\nconnection: close\r\n"), BODY, wait=0.1)
+    text, _ = raw(service, head(len(BODY), "expect: 100-continue\r\nx-request-id: mine\r\nconnection: close\r\n"), BODY,
+                  wait=0.1)
     assert text.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200") and text.endswith(json.dumps(
         expected, separators=(",", ":")).encode())
     text, _ = raw(service, (head(len(BODY)) + BODY) * 20 + head(len(BODY), "connection: close\r\n") + BODY)  # pipelined

@@ -173,7 +173,8 @@ def test_parquet_equals_json(tmp_path):
                                [[*X, bundle.dial.coordinate(0)]])
     with pytest.raises(DataError, match="items.parquet, row 2: like names 'ä 3'"):
         read_upserts(str(tmp_path / "items.parquet"), type("Without", (), dict(
-            manifest=bundle.manifest, attributes=bundle.attributes, dial=bundle.dial, width=bundle.width, id_array=lambda self, ids: ids,
+            manifest=bundle.manifest, attributes=bundle.attributes, dial=bundle.dial, width=bundle.width,
+            id_array=lambda self, ids: ids,
             all_positions=lambda self, ids: np.full(len(ids), -1)))())
 
 

@@ -60,8 +60,8 @@ def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series
     shown = shown.sort("timestamp", maintain_order=True).join_asof(
         trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
         allow_exact_matches=False, check_sortedness=False)
-    report["impressions"] = dict(rows=log.rows + nameless, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples),
-                                 kept=len(shown), dropped_without_user=nameless, **dropped)
+    report["impressions"] = dict(rows=log.rows + nameless, bad_rows=log.bad_rows,
+                                 bad_row_examples=list(log.bad_examples), kept=len(shown), dropped_without_user=nameless, **dropped)
     return shown.select(pl.col("after").fill_null(0), "shown").to_numpy().astype(np.int32)
 
 

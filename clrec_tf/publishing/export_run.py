@@ -51,7 +51,8 @@ def export(config: Config, trained: Optional[Trained] = None) -> str:
     return export_bundle(trained.model, trained.schema, catalogue, _held_out(config, data_dir, trained),
                          export_dir_of(config.paths), config.export, facts, config.serve.model_name,
                          _dial(config, data_dir, trained, catalogue), config.serve.max_k, feature_values,
-                         query_values(data_dir, trained.schema, trained.model), trained.encoder(catalogue.cold), attributes)
+                         query_values(data_dir, trained.schema, trained.model), trained.encoder(catalogue.cold),
+                         attributes)
 
 
 def query_values(data_dir: str, schema: Schema, model) -> QueryValues:

@@ -30,10 +30,10 @@ def read_upserts(path: str, bundle: Bundle) -> Upserts:
     Each has an `id` and one of: `vector`, d numbers; `like`, a list of ids of the bundle (deleted ones too), whose mean
     vector it gets; `features` or `content` or both, see `described_items`, by which the model encodes it; none, if the
     bundle has the item: its vector stays, and it comes back if it was deleted. Vectors are normalized if the model
-    compares by the cosine. `title` is optional, and so is `clicks`, or where the dial counts them `impressions`, of
-    which p̂ is made: without it an item keeps the popularity that it has, and an inserted one has none. A vector may
-    also be as long as `encode_items` gives it; then the last number is the dial's. Of a model with several intents an
-    item belongs to that of most of the `like` items, a known one stays in its own, and another belongs to that of the
+    compares by the cosine. `title` and `attributes` are optional, and so is `clicks`, or where the dial counts them
+    `impressions`, of which p̂ is made: without it an item keeps the popularity that it has, and an inserted one has
+    none. A vector may also be as long as `encode_items` gives it; then the last number is the dial's. Of a model with
+    several intents an item belongs to that of most of the `like` items, a known one stays in its own, and another belongs to that of the
     item whose vector is the nearest, unless its vector is so long.
 
     Args: path: .jsonl, one object a line, or .parquet, whose other columns are ignored; bundle: that is to be updated.

@@ -100,7 +100,8 @@ def _read_upserts(path, bundle) -> Upserts:
 
 def _write(folder, bundle: Bundle, change: Change):
     """Everything but the manifest and the deleted ids; what stays as it was is linked."""
-    written = {DELETED_IDS_FILE, HISTORY_FILE, ATTRIBUTES_FILE}  # not linked, since it would be written to in both versions
+    # Not linked, since these would be written to in both versions.
+    written = {DELETED_IDS_FILE, HISTORY_FILE, ATTRIBUTES_FILE}
     if len(change.ids) > len(bundle.item_ids):
         np.save(os.path.join(folder, IDS_FILE), change.ids, allow_pickle=False)
         written.add(IDS_FILE)

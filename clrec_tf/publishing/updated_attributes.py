@@ -36,7 +36,8 @@ def given_attributes(item: dict, attributes: Attributes, where: str) -> dict[str
     return found
 
 
-def updated_attributes(attributes: Attributes, positions: Sequence[int], given: Sequence[dict], total: int) -> Attributes:
+def updated_attributes(attributes: Attributes, positions: Sequence[int], given: Sequence[dict], total: int
+                       ) -> Attributes:
     """Those of a bundle after an update; what nobody says of an item stays as it was, and is unknown of a new one.
 
     Args:

@@ -33,7 +33,7 @@ def effects(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
 
 
 def explanations(retriever: Retriever, request: UserRequest, plan, ids: Sequence) -> list[list[dict]]:
-    """For each of a user's retrieved items, the clicks without which its score would be lower, the most effective first.
+    """For each of a user's retrieved items the clicks without which its score would be lower, most effective first.
 
     Only what the tower reads counts: the latest known clicks, at most --max_history. So a user is encoded once more for
     each of these. What several clicks say alike shows little of each; effects do not add up to the score.
@@ -48,7 +48,8 @@ def explanations(retriever: Retriever, request: UserRequest, plan, ids: Sequence
     """
     read = last_known(plan.history >= 0, retriever.bundle.manifest["max_history"])
     lists = {name: getattr(request, name) for name in _PER_CLICK if getattr(request, name) is not None}
-    request = dataclasses.replace(request, **{name: [values[place] for place in read] for name, values in lists.items()})
+    request = dataclasses.replace(request, **{name: [values[place] for place in read]
+                                              for name, values in lists.items()})
     requests = [request] + [without(request, place) for place in range(len(read))]
     bare = dataclasses.replace(plan.options, exclude=(), allow=None, passing=())
     vectors = retriever.encode(requests, retriever.plans(requests, [bare] * len(requests))).vectors

@@ -20,7 +20,6 @@ from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.user_requests import UserRequest
 
-
 _FILTERS = 16  # whose items are kept in mind, since requests repeat them: 8 bytes an item that passes
 
 
@@ -60,8 +59,8 @@ class Retrieved:
 class _Plan:
     """One user's search.
 
-    history int64 [L]: numbers of clicks (see `HistoryRows`), −1 where the tower reads nothing; banned: sorted positions;
-    allowed: sorted positions of which alone any may come, none of them banned; passing: those that pass the filter,
+    history int64 [L]: numbers of clicks (see `HistoryRows`), −1 where the tower reads nothing; banned: sorted
+    positions; allowed: those of which alone any may come, none of them banned; passing: those that pass the filter,
     where they are many.
     """
     options: SearchOptions
@@ -158,7 +157,8 @@ class Retriever:
         """Whether a user without a known click is known by features."""
         return self.bundle.manifest["knows_strangers"] and any(self.bundle.query.row(request.query))
 
-    def named(self, best: np.ndarray, scores: np.ndarray, titles: bool) -> tuple[list, Optional[list[str]], list[float]]:
+    def named(self, best: np.ndarray, scores: np.ndarray, titles: bool
+              ) -> tuple[list, Optional[list[str]], list[float]]:
         """Positions [n], −1 for none, and their scores -> ids, titles if they are wanted and there are any, scores."""
         keep = best >= 0
         best = best[keep]

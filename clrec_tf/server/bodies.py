@@ -158,7 +158,8 @@ def _user_job(signature, row, id_type, defaults, limits, where):
         return Job(signature, request, SearchOptions(k=1, intents=intents, popularity=popularity))
     seen = defaults.exclude_seen if row.exclude_seen is None else row.exclude_seen
     options = SearchOptions(exclude_seen=seen, intents=intents, merge=row.merge or defaults.merge,
-                            popularity=popularity, explain=row.explain, **_wanted(row, id_type, defaults, limits, where))
+                            popularity=popularity, explain=row.explain,
+                            **_wanted(row, id_type, defaults, limits, where))
     return Job(signature, request, options)
 
 

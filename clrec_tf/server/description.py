@@ -46,8 +46,8 @@ READINESS = {503: _error(503, "The service is about to end.")}
 
 def describe(app: FastAPI, settings: ServeConfig, id_type: str, intents: int, dial, features: tuple = (),
              attributes: tuple = ()) -> dict:
-    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents, `BundleDial`, features of
-    users and requests, and `Attributes.kinds`."""
+    """The OpenAPI description, with bodies, limits and errors, for models of such ids, intents, `BundleDial`, features
+    of users and requests, and `Attributes.kinds`."""
     kinds = instances.instances_of(features)
     description = get_openapi(title=app.title, version=app.version, routes=app.routes, openapi_version="3.1.0",
                               description=f"Retrieval by the model {settings.model_name}.")

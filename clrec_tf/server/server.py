@@ -65,7 +65,8 @@ def _http_server(settings, versions, predictor, metrics) -> SignalledServer:
     drain = _Drain(settings.drain_s)
     app = make_app(settings, versions, predictor, metrics, ready=lambda: not drain.begun)
     server = SignalledServer(uvicorn.Config(
-        IdentifiedAnswers(app), http=protocol(settings, lambda: drain.begun), ws="none", loop="uvloop", lifespan="off", log_config=None,
+        IdentifiedAnswers(app), http=protocol(settings, lambda: drain.begun), ws="none", loop="uvloop",
+        lifespan="off", log_config=None,
         access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=_ENDING_S, backlog=_BACKLOG, proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies)), lambda number: drain.begin(number, server))

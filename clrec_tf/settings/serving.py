@@ -52,8 +52,8 @@ class ExportConfig(Section):
     attributes: tuple[str, ...] = setting((), "Attributes of items that requests can be filtered by, such as "
                                               "category,price: features of the data set, or columns of "
                                               "--attribute_items, with :list of several values each.")
-    attribute_items: str = setting("", "File of items that has --attributes as columns: TSV, CSV, JSON lines or Parquet, "
-                                       "as --item_features of prepare.", path=True)
+    attribute_items: str = setting("", "File of items that has --attributes as columns: TSV, CSV, JSON lines or "
+                                       "Parquet, as --item_features of prepare.", path=True)
     forget_updates: bool = setting(False, "Restore the items that update_index has deleted in the newest version of "
                                           "--export_dir, which otherwise stay deleted.")
     index: str = setting("auto",

@@ -37,7 +37,8 @@ def filtered_searches(index: Index, users: np.ndarray, k: int, alike: bool = Fal
             best, _ = best_among(index, user, passing, k)
             hits += len(np.intersect1d(near[near >= 0], best))
             wanted += best.size
-        found[f"{100 * share:g}%"] = dict(recall=round(hits / wanted, 4), p50_ms=round(float(np.median(milliseconds)), 3))
+        found[f"{100 * share:g}%"] = dict(recall=round(hits / wanted, 4),
+                                         p50_ms=round(float(np.median(milliseconds)), 3))
         logging.info("%d items, %g %% pass%s: recall@%d %.4f, %.3f ms", index.size, 100 * share,
                      " by their vectors" if alike else "", k, *found[f"{100 * share:g}%"].values())
     return found

@@ -29,7 +29,8 @@ def run(config: Config) -> dict:
     Returns:
       `figures`, if 10⁶ items were measured: ScaNN's recall@200 and its median ms for one query; `ratios` of medians
       over ScaNN's, single queries; and by number of items, of each contender: `recall_at_200`; by queries per call
-      `p50_ms`, `p99_ms` and `cpu_ms`, mean; `build_s`; and what it was set to; of ScaNN `filtered` and `filtered_by_vectors`, see `filtered_searches`.
+      `p50_ms`, `p99_ms` and `cpu_ms`, mean; `build_s`; and what it was set to; of ScaNN `filtered` and
+      `filtered_by_vectors`, see `filtered_searches`.
     """
     items = config.benchmark.benchmark_items
     sizes = {size_name(size): compare(size, config.benchmark.rounds, config.export.target_recall)
