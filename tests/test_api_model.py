@@ -1,4 +1,4 @@
-"""A loaded model: every form of histories, scores as products of vectors, similar items by cosine, and refusals."""
+"""A loaded model: every form of histories, scores as products of vectors, similar items, and refusals."""
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -71,19 +71,19 @@ def test_of_several_intents_each_item_names_the_one_that_brought_it():
     assert model.user_vectors(histories).shape[:2] == (3, model.bundle.manifest["served_intents"])
 
 
-def test_similar_items_are_those_of_largest_cosine():
-    model = clrec.load(exported.bundle_folder("int"))  # whose vectors have any length
-    asked, width = exported.original_id("int", 9), model.bundle.manifest["dimension"]
-    place = model.item_ids.tolist().index(asked)
-    cosines = {}
-    for item, vector in zip(model.item_ids.tolist(), model.item_vectors[:, :width]):
-        own = model.item_vectors[place, :width]
-        cosines[item] = float(vector @ own / np.linalg.norm(vector) / np.linalg.norm(own))
-    del cosines[asked]
+@pytest.mark.parametrize("kind", ["string", "int"])
+def test_similar_items_have_the_largest_products(kind):
+    model = clrec.load(exported.bundle_folder(kind))  # of vectors of length 1, and of any
+    asked, width = exported.original_id(kind, 9), model.bundle.manifest["dimension"]
+    vectors = model.item_vectors[:, :width]
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert (np.abs(lengths - 1) < 1e-5).all() == (kind == "string")
+    products = dict(zip(model.item_ids.tolist(), (vectors @ vectors[model.item_ids.tolist().index(asked)]).tolist()))
+    del products[asked]
     found = model.similar_items(asked, 5)
-    assert found["item"].to_list() == sorted(cosines, key=cosines.get, reverse=True)[:5]
-    assert found["score"].to_list() == pytest.approx([cosines[item] for item in found["item"]], abs=1e-6)
-    assert found["rank"].to_list() == [1, 2, 3, 4, 5] and len(model.similar_items(asked, 1000)) == len(cosines)
+    assert found["item"].to_list() == sorted(products, key=products.get, reverse=True)[:5]
+    assert found["score"].to_list() == pytest.approx([products[item] for item in found["item"]], abs=1e-5)
+    assert found["rank"].to_list() == [1, 2, 3, 4, 5] and len(model.similar_items(asked, 1000)) == len(products)
 
 
 def test_who_is_unknown_is_given_the_popular_items_and_a_warning(model):
@@ -112,7 +112,7 @@ def test_what_cannot_be_answered_is_said(model, histories, settings, error, mess
 
 
 def test_what_is_not_there_is_said(model, tmp_path):
-    with pytest.raises(DataError, match="the bundle has no item 'other'"):
+    with pytest.raises(DataError, match="item 'other' is not known: give an id of this bundle"):
         model.similar_items("other")
     with pytest.raises(DataError, match="holds no complete bundle"):
         clrec.load(tmp_path)

@@ -27,7 +27,6 @@ from clrec_tf.lab.paper_tables import measures
 from clrec_tf.lab.paper_tables import report
 from clrec_tf.lab.paper_tables import runs
 from clrec_tf.lab.paper_tables.catalogue import data_of
-from clrec_tf.lab.paper_tables.catalogue import table_of
 from clrec_tf.lab.paper_tables.catalogue import TABLES
 from clrec_tf.lab.paper_tables.definition import Column
 from clrec_tf.lab.paper_tables.definition import On

@@ -1,5 +1,4 @@
 """`clrec.load`: an exported model, which recommends items, and gives vectors and similar items."""
-import functools
 import itertools
 import os
 from typing import Any, Optional, Sequence, Union
@@ -10,8 +9,6 @@ import polars as pl
 
 from clrec_tf.api import tables
 from clrec_tf.api.histories import user_requests
-from clrec_tf.errors import DataError
-from clrec_tf.models.top_k import top_k
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.export_folder import checked_export_dir
@@ -19,6 +16,7 @@ from clrec_tf.retrieval.retriever import Retrieved
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
+from clrec_tf.retrieval.similar_items import similar_items
 from clrec_tf.retrieval.user_requests import checked_item
 from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.system.local_path import local_path
@@ -92,7 +90,8 @@ class Model:
         return tables.of_kind(self._frame(results), tables.is_pandas(histories))
 
     def similar_items(self, item: Union[int, str], k: int = RetrieveConfig.k) -> pl.DataFrame:
-        """The k items whose vectors have the largest cosine with an item's, whatever their popularity.
+        """The k items most similar to an item, as the service finds them: by the cosine of their vectors, or by the
+        inner product of a model that compares by it; whatever their popularity.
 
         Returns:
           A row per item: `item`, `score`, `rank` from 1 and, where the bundle has them, `title`.
@@ -101,28 +100,10 @@ class Model:
           UserError: k is out of bounds. DataError: the item is not in the bundle.
         """
         RetrieveConfig(k=k)
-        bundle = self.bundle
-        asked = checked_item(item, bundle.manifest["id_type"], "similar_items")
-        position = int(bundle.all_positions(bundle.id_array([asked]))[0])
-        if position < 0:
-            raise DataError(f"similar_items: the bundle has no item {item!r}: give one of `item_ids`")
-        width = bundle.manifest["dimension"]
-        products = self.item_vectors[:, :width] @ self.item_vectors[position, :width]
-        cosines = products / self._norms / self._norms[position]
-        cosines[~bundle.live] = -np.inf
-        cosines[position] = -np.inf
-        places, scores = top_k(cosines, k)
-        found = places[np.isfinite(scores)]
-        columns = dict(item=bundle.item_ids[found].tolist(), score=scores[:len(found)], rank=range(1, len(found) + 1))
-        if bundle.titles is not None:
-            columns["title"] = bundle.titles[found].tolist()
-        return pl.DataFrame(columns, schema_overrides=dict(item=self._item_type, score=pl.Float64, rank=pl.Int64))
-
-    @functools.cached_property
-    def _norms(self):
-        """[V] lengths of the model's vectors; 1 of a zero vector, which is similar to nothing."""
-        norms = np.linalg.norm(self.item_vectors[:, :self.bundle.manifest["dimension"]], axis=1)
-        return np.where(norms > 0, norms, 1)
+        options = SearchOptions(k)
+        asked = checked_item(item, self.bundle.manifest["id_type"], "similar_items")
+        found = similar_items(Retriever(self.bundle, options), [asked], [options])
+        return self._frame(found).drop("user", "intent")
 
     @property
     def _item_type(self):

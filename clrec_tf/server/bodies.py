@@ -22,7 +22,6 @@ from clrec_tf.server.instances import INSTANCES
 from clrec_tf.server.instances import instances_of
 from clrec_tf.server.instances import Item
 from clrec_tf.server.instances import ITEMS
-from clrec_tf.server.instances import RETRIEVE
 from clrec_tf.server.instances import SIMILAR
 from clrec_tf.server.instances import SimilarTo
 from clrec_tf.server.instances import USERS
