@@ -14,6 +14,7 @@ from clrec_tf.encoders.query import QueryEncoder
 from clrec_tf.errors import UserError
 from clrec_tf.evaluate import evaluate
 from clrec_tf.losses.contrastive import MASKED
+from clrec_tf.losses.contrastive import pairwise_logits
 from clrec_tf.models.build import build_model
 from clrec_tf.models.encode import Encoder
 from clrec_tf.retrieval.bundle import load_bundle
@@ -138,8 +139,8 @@ def test_a_target_mixes_the_interests_by_how_near_they_are():
     """Of (1,0) and (0,1) for a target at 3 : 4, ρ = .5; the third is not the user's."""
     users = UserVectors(tf.constant([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]]), tf.constant([[0.0, -1.0, MASKED]]))
     for sharpness, shares in ((0.0, [.5, .5]), (1.0, softmax([1.2, 1.6])), (1e6, [0, 1])):
-        encoder = mind.MindUserEncoder(mind.MindSettings(interests=K, label_attention=sharpness),
-                                       Sizes(2, temperature=.5))
+        encoder = mind.MindUserEncoder(
+            mind.MindSettings(interests=K, interest_reading="target", label_attention=sharpness), Sizes(2, temperature=.5))
         np.testing.assert_allclose(encoder.for_targets(users, tf.constant([[.6, .8]]))[0], shares, rtol=1e-5)
 
 
@@ -153,15 +154,15 @@ def test_heaviest_first_and_what_a_user_does_not_have_finds_nothing_more():
 def small(**settings):
     """The world of exported bundles with an untrained model of two interests, the most that 4 clicks have."""
     world = exported.world("string")
-    config = Config.of(embedding_dim=8, max_history=exported.HISTORY, user_encoder="mind", interests=2,
-                       label_attention=1.0, **settings)
+    config = Config.of(embedding_dim=8, max_history=exported.HISTORY, user_encoder="mind", interests=2, **settings)
     return dataclasses.replace(world, model=build_model(config, world.schema))
 
 
 @pytest.mark.parametrize("candidate_features", [True, False])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_the_trained_vector_is_that_of_the_target(candidate_features, similarity):
-    model = small(candidate_features=candidate_features, similarity=similarity).model
+    model = small(candidate_features=candidate_features, similarity=similarity, interest_reading="target",
+                  label_attention=1.0).model
     rows = tf.constant(exported.world("string").catalogue.item_rows[:12])
     batch = dict(history=tf.reshape(rows[:8], [2, 4, -1]), length=tf.constant([4, 2], tf.int64), target=rows[8:10])
     encoded = model.encode(batch, rows[10:])
@@ -177,6 +178,19 @@ def test_the_trained_vector_is_that_of_the_target(candidate_features, similarity
     np.testing.assert_allclose(encoded.users[1], vectors[1, 0], atol=1e-5)  # two clicks, one interest
     np.testing.assert_allclose(vectors[1, 0], vectors[1, 1])
     assert sorted(numbers[0].numpy().tolist()) == [0, 1] and np.abs(vectors[0, 0] - vectors[0, 1]).max() > .01
+
+
+def test_candidates_read_the_vectors_that_are_served():
+    model, rows = small().model, tf.constant(exported.world("string").catalogue.item_rows[:10])
+    batch = dict(history=tf.reshape(rows[:8], [2, 4, -1]), length=tf.constant([4, 2], tf.int64), target=rows[8:])
+    mask = tf.sequence_mask([4, 2], 4)
+    histories = tf.reshape(model.history_vectors(rows[:8]), [2, 4, 8]) * tf.cast(mask, tf.float32)[:, :, None]
+    encoded = model.encode(batch)
+    np.testing.assert_allclose(encoded.users, model.user_intents(histories, mask)[0], atol=1e-5)
+    products = np.einsum("bkd,nd->bkn", encoded.users, encoded.positives) / .07
+    shares = np.exp(products) / np.exp(products).sum(axis=1, keepdims=True)
+    read = (shares * products).sum(axis=1)
+    np.testing.assert_allclose(pairwise_logits(encoded.users, encoded.positives, .07), read, atol=1e-4)
 
 
 def test_what_is_known_of_a_user_enters_each_vector():
@@ -228,6 +242,7 @@ def test_live_saved_and_served_answers_agree(tmp_path):
 @pytest.mark.parametrize("settings,message", [
     (dict(interests=0), "--interests=0: must be ≥ 1"),
     (dict(label_attention=-1.0), "--label_attention=-1.0: must be ≥ 0"),
+    (dict(label_attention=2.0), "--label_attention=2.0 is read with --interest_reading=target, not with candidates"),
     (dict(target_mode="all"), "--target_mode=all needs a user vector at every position, which --user_encoder=mind")])
 def test_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):

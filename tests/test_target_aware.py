@@ -19,6 +19,7 @@ from clrec_tf.losses import contrastive
 from clrec_tf.losses.auxiliary import slot_covariance
 from clrec_tf.models.clrec import CLRec
 from clrec_tf.models.encode import Encoder
+from clrec_tf.objectives.all_clicks import AllClicks
 from clrec_tf.objectives.alias_sampler import AliasSampler
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.full_softmax import FullSoftmax
@@ -239,6 +240,18 @@ def test_losses_compare_each_candidate_by_its_own_attention(name):
     assert np.abs(tf.convert_to_tensor(tape.gradient(total, table)).numpy()[clicked]).max(axis=1).min() > 1e-3
 
 
+def test_all_clicks_weigh_what_each_item_reads():
+    """−(φ(x,y) + log p̂(y)) + log Σ p̂(y')·e^φ(x,y'), with p̂ of a popularity of 1, 2, … for items 1, 2, …"""
+    model, batch = aware_model(), naive_queue.random_batch(np.random.default_rng(2), 4, all_valid=True)
+    share = np.arange(1, naive_queue.ITEMS + 1) / sum(range(1, naive_queue.ITEMS + 1))
+    objective = AllClicks(model, ROWS, np.append(-np.inf, np.log(share)).astype(np.float32))
+    slots, items = model.encode(batch).users.numpy(), contrastive.l2_normalize(model.item_encoder.ids.table).numpy()
+    expected = [np.log(sum(share[item - 1] * np.exp(read(user, items[item])) for item in range(1, len(items))))
+                - read(user, items[own]) - np.log(share[own - 1])
+                for user, own in zip(slots, batch["target"][:, 0].numpy())]
+    assert objective.open().loss(batch).numpy() == pytest.approx(np.mean(expected), rel=1e-5)
+
+
 # ---- trained and evaluated
 
 
@@ -292,7 +305,6 @@ def test_settings_are_refused():
     for settings, message in (
             (dict(user_encoder="hpmn", memory_layers=5, max_history=15), "--memory_layers=5: .*every 16-th click.*=15"),
             (dict(user_encoder="rum", memory_clicks=0), "--memory_clicks=0: must be ≥ 1"),
-            (dict(user_encoder="rum", queue="all_clicks"), "--queue=all_clicks and --user_encoder=rum: .*use --queue"),
             (dict(user_encoder="hpmn", target_mode="all"), "--target_mode=all needs a user vector at every position")):
         with pytest.raises(UserError, match=message):
             Config.of(**settings)

@@ -179,7 +179,8 @@ class UserEncoder(tf.keras.layers.Layer):
         raise NotImplementedError
 
     def for_targets(self, users: UserVectors, targets: tf.Tensor):
-        """One vector of each user, to be trained with its target: targets g(y) [B,D] -> [B,D].
+        """What of each user is trained with its target: targets g(y) [B,D] -> one vector [B,D], or [B,K,D] that every
+        candidate reads by itself.
 
         Where `num_vectors` is above 1; both ready to be compared.
         """

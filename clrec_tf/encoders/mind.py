@@ -8,6 +8,7 @@ from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.base import UserVectors
 from clrec_tf.encoders.dense import apply_layers
 from clrec_tf.encoders.dense import product
+from clrec_tf.errors import UserError
 from clrec_tf.losses.contrastive import MASKED
 from clrec_tf.settings.registry import ENCODERS
 from clrec_tf.settings.setting import Section
@@ -69,10 +70,19 @@ class MindSettings(Section):
     interests: int = setting(4, "Interests K, vectors per user; a user of n clicks has log2(n) of them, rounded down, "
                                 "at least one and at most K.", lower=1, upper=16)
     routing_iterations: int = setting(3, "Iterations of the dynamic routing (MIND: 3).", lower=1)
+    interest_reading: str = setting("candidates",
+        "candidates: each candidate of the loss, positive or negative, reads the user's interests by itself, nearly as "
+        "the largest of the products that it is found by. target: the target chooses for all (MIND); it finds less, "
+        "since no request has a target.", choices=("candidates", "target"))
     label_attention: float = setting(100.0,
-        "Sharpness p of the attention by which a training target mixes its user's interests: 0 takes their mean, a "
-        "large one the nearest alone. The softer, the more a mixture tells of its target, which no request has.",
-        lower=0.0)
+        "--interest_reading=target: sharpness p of the attention by which it mixes its user's interests: 0 takes their "
+        "mean, a large one the nearest alone.", lower=0.0)
+
+    def check(self, config):
+        """`UserError` for a sharpness that nothing reads."""
+        if self.interest_reading != "target" and self.label_attention != type(self).label_attention:
+            raise UserError(f"--label_attention={self.label_attention} is read with --interest_reading=target, not with "
+                            f"{self.interest_reading}: leave it out, or give that")
 
 
 @ENCODERS.register("mind")
@@ -83,8 +93,10 @@ class MindUserEncoder(UserEncoder):
     and never trained: with equal ones all capsules would stay alike, and drawn anew a request would have other answers
     each time. A vector weighs as much as the share of the clicks that is routed to it.
 
-    Deviations. Attention of a target y takes softmax_k(p·⟨v_k, y⟩/ρ) where the paper has softmax_k(⟨v_k, y⟩^p): cosines
-    may be negative, and a power of them means nothing. The mixture is compared like a single vector, so by its cosine.
+    Deviations. By default all candidates of the loss read the interests, each by `losses.contrastive.attended_logits`.
+    In the paper the target alone does, and its negatives meet the vector that it has chosen; then attention takes
+    softmax_k(p·⟨v_k, y⟩/ρ) where the paper has softmax_k(⟨v_k, y⟩^p): cosines may be negative, and a power of them means
+    nothing. The mixture is compared like a single vector, so by its cosine.
     The last layer is linear, not ReLU, since items have coordinates of both signs. The paper's profile of a user stands
     beside u_k; here it enters after these layers (`encoders.query`). Times and positions are part of X_t.
     """
@@ -127,6 +139,8 @@ class MindUserEncoder(UserEncoder):
         return UserVectors(vectors, tf.where(in_use, routed, MASKED))
 
     def for_targets(self, users, targets):
-        """See `UserEncoder.for_targets`: the attention of the class."""
+        """See `UserEncoder.for_targets`: by --interest_reading all vectors, or the attention of the class."""
+        if self.settings.interest_reading == "candidates":
+            return users.heaviest_first()[0]
         logits = tf.linalg.matvec(users.vectors, targets / self.sizes.temperature) * self.settings.label_attention
         return label_aware_attention(users.vectors, tf.where(users.in_use, logits, MASKED))

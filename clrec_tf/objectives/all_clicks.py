@@ -37,10 +37,15 @@ class AllClicks(Objective):
         encoded = self.model.encode(batch, self.constants["rows"][1:], training)
         weights, log_popularity = batch["weight"], self.constants["log_popularity"]
         shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
-        denominator, _ = mean_log_denominator(
-            encoded.users[:, None, :], tf.zeros_like(batch["user_id"], tf.int32), shares, encoded.distinct,
-            tf.exp(log_popularity[None, 1:]), temperature=self.model.temperature,
-            bound=self.model.logit_bound + self._spread)
+        bound = self.model.logit_bound + self._spread
+        if encoded.users.shape.rank == 3:  # slots that each item reads by itself
+            logits = contrastive.pairwise_logits(encoded.users, encoded.distinct, self.model.temperature)
+            denominator = contrastive.weighted_mean(
+                contrastive.log_sum_exp(logits + log_popularity[None, 1:], bound=bound), weights)
+        else:
+            denominator, _ = mean_log_denominator(
+                encoded.users[:, None, :], tf.zeros_like(batch["user_id"], tf.int32), shares, encoded.distinct,
+                tf.exp(log_popularity[None, 1:]), temperature=self.model.temperature, bound=bound)
         positives = contrastive.paired_logits(encoded.users, encoded.positives, self.model.temperature)
         rows = self.added_losses(encoded, batch) - positives - self._of_targets(batch)
         return denominator + contrastive.weighted_mean(rows, weights)

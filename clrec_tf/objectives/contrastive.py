@@ -60,7 +60,7 @@ class ContrastiveSettings(QueueSettings):
                    "a lesser degree is known of the popularity over all contexts only")
             raise UserError(f"--debias_context={self.debias_context} and --{other}: {why}; give one of them")
         if self.queue == "all_clicks":
-            self._check_all_clicks(config)
+            self._check_all_clicks()
         if self.momentum_encoder:
             self._check_momentum(config.encoder_class, config.encoder)
 
@@ -83,12 +83,8 @@ class ContrastiveSettings(QueueSettings):
                             "their own there, so the candidates', which have no gradient as keys, would never learn; "
                             "use another --user_encoder, or leave --momentum_encoder out")
 
-    def _check_all_clicks(self, config):
-        """`UserError` where a setting says something of a queue that there is not, or scores are no inner products."""
-        if config.encoder_class.target_aware:
-            raise UserError(f"--queue=all_clicks and --user_encoder={config.encoder_class.registered_name}: it "
-                            "multiplies one vector per user by all items, and here each candidate reads a user's memory "
-                            "by itself; use --queue=cached or raw, or --loss=full_softmax")
+    def _check_all_clicks(self):
+        """`UserError` where a setting says something of a queue that there is not."""
         if self.mask_same_user:
             raise UserError("--mask_same_user and --queue=all_clicks: it holds numbers of clicks, not whose they are; "
                             "give one of them")
