@@ -13,8 +13,8 @@ PARALLEL := -n $(WORKERS) --dist=worksteal
 .PHONY: help environment system quickstart quickstart-tf220 test test-cluster test-all test-tf220 test-attacks
 
 help:  ## list these commands
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name line; do \
-	  printf 'make %-14s %s\n' "$$name" "$$line"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name line; do \
+	  printf 'make %-16s %s\n' "$$name" "$$line"; done
 
 environment: $(COMPLETE)  ## make .venv from requirements.lock (Python 3.11)
 

@@ -81,6 +81,23 @@ def test_times_of_pandas_are_instants():
     assert contents(clrec.prepare(frame)) == contents(clrec.prepare(zoned)) == contents(clrec.prepare(CLICKS))
 
 
+@pytest.mark.parametrize("index", [["user_id"], ["user_id", "item_id"], ["user_id", None]])
+def test_what_an_index_of_pandas_names_is_a_column(index):
+    frame = as_pandas(CLICKS)
+    levels = [frame[name] if name else frame.index for name in index]
+    indexed = frame.drop(columns=[name for name in index if name]).set_index(levels)
+    assert tables.as_polars(indexed, "clicks").equals(CLICKS)
+    assert tables.as_polars(frame.set_index("user_id", drop=False), "clicks").equals(CLICKS)
+
+
+def test_warnings_name_the_line_that_prepares_and_log_lines_the_argument(caplog):
+    items = CLICKS.unique("item_id").select("item_id", "category", unused="category")
+    with pytest.warns(UserWarning, match="have the same time as another of their user") as caught:
+        clrec.prepare(CLICKS.with_columns(timestamp=86_400), items, feature_columns=["category"])
+    assert {warning.filename for warning in caught if warning.category is UserWarning} == {__file__}
+    assert "items: columns not used: unused (--feature_columns, --multi_feature_columns)" in caplog.messages
+
+
 def test_the_planted_successor_is_recommended(model):
     found = model.recommend([[item - 1, item] for item in range(2, small_run.ITEMS)], k=3, exclude_seen=True)
     following = np.array(found["item"]).reshape(-1, 3) == np.arange(3, small_run.ITEMS + 1)[:, None]
@@ -170,6 +187,7 @@ def test_results_are_of_pandas_where_clicks_were(run):
     (CLICKS, dict(items=CLICKS.select("category")), UserError, "^items: of its columns category, none could be"),
     (CLICKS, dict(feature_column=["category"]), UserError,
      r"prepare\(\) does not read 'feature_column': did you mean 'feature_columns'\?"),
+    (CLICKS, dict(userid="who"), UserError, r"'userid': it is no flag; `clrec prepare --help` lists them"),
     (CLICKS, dict(epochs=3), UserError, r"prepare\(\) does not read 'epochs': give it to train\(\)"),
     (CLICKS, dict(dry_run=True), UserError, "it is a flag of commands alone"),
     (CLICKS, dict(min_train_length="5"), UserError, "min_train_length='5' is of type str: give an integer"),

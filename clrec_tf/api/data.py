@@ -14,6 +14,7 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.prepare_folder import prepare_folder
+from clrec_tf.system import own_log
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.local_path import local_path
 
@@ -66,7 +67,7 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
         schema = prepare_folder(config.paths, config.prepare, tell=lambda report: None)
     data = Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
     for text in data.report.get("warnings", ()):  # which older data folders lack
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, stacklevel=3)  # above the module that is called: the caller's line
     return data
 
 
@@ -95,9 +96,14 @@ def _files(given: Mapping[str, Any]):
             tables.as_polars(table, name).write_parquet(paths[flag])
             names |= {f"--{flag}={paths[flag]}": name, paths[flag]: name}
         try:
-            yield paths
+            with own_log.rewritten(lambda text: _called(text, names)):
+                yield paths
         except UserError as error:
-            text = str(error)
-            for path, name in names.items():
-                text = text.replace(path, name)
-            raise type(error)(text) from error
+            raise type(error)(_called(str(error), names)) from error
+
+
+def _called(text: str, names: Mapping[str, str]) -> str:
+    """A message in which each key of `names` is replaced by its value, in their order."""
+    for path, name in names.items():
+        text = text.replace(path, name)
+    return text

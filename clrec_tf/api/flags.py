@@ -22,6 +22,7 @@ READS = {
 }
 _FOR_COMMANDS = ("input", "item_features", "dry_run", "stages")  # what the functions have arguments for, or do not do
 _WANTED = {bool: "True or False", int: "an integer", float: "a number", str: "a text"}
+_ALIKE = .7  # difflib's ratio, from which a flag is offered for an unknown name
 _SHOWN = 40  # characters of a value in a message
 
 
@@ -61,8 +62,10 @@ def _remedy(function, name, known) -> str:
         return f"give it to {' or '.join(f'{reader}()' for reader in readers)}"
     if name in known:
         return "it is a flag of commands alone (python -m clrec_tf.…)"
-    alike = difflib.get_close_matches(name, [other for other in known if _reads(function, other, known)], 1)
-    return f"did you mean {alike[0]!r}?" if alike else "it is no flag; the commands' --help lists all"
+    alike = difflib.get_close_matches(name, [other for other in known if _reads(function, other, known)], 1,
+                                      _ALIKE)
+    command = function.rpartition(".")[2]
+    return f"did you mean {alike[0]!r}?" if alike else f"it is no flag; `clrec {command} --help` lists them"
 
 
 def _value(name, value, hint):

@@ -63,7 +63,8 @@ def of_kind(frame: pl.DataFrame, pandas: bool) -> Union[pl.DataFrame, Any]:
 
 
 def _of_pandas(table, name) -> pl.DataFrame:
-    """Column by column, for which pyarrow, which pandas' own export needs, need not be installed."""
+    """Column by column, for which pyarrow, which pandas' own export needs, need not be installed; what an index names is a column."""
+    table = table.reset_index([name for name in table.index.names if name is not None and name not in table.columns])
     for column in table.columns:
         if not isinstance(column, str):
             raise DataError(f"{name} has a column called {column!r}, which is no text: rename it")

@@ -3,6 +3,7 @@ import contextlib
 import logging as std_logging
 import pathlib
 import sys
+from typing import Callable
 
 from absl import logging
 
@@ -37,6 +38,20 @@ def shown():
             root.addHandler(handler)
             stack.callback(root.removeHandler, handler)
         yield
+
+
+@contextlib.contextmanager
+def rewritten(rewrite: Callable[[str], str]):
+    """Context in which messages that are logged through absl are `rewrite` of themselves."""
+    def passes(record):
+        record.msg, record.args = rewrite(record.getMessage()), ()
+        return True
+    absl = logging.get_absl_logger()
+    absl.addFilter(passes)
+    try:
+        yield
+    finally:
+        absl.removeFilter(passes)
 
 
 def _is_telling(record) -> bool:
