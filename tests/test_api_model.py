@@ -39,10 +39,12 @@ def test_recommendations_are_what_the_retriever_finds(model):
     lambda: CLICKS.with_columns(pl.from_epoch("timestamp")), lambda: CLICKS.drop("timestamp").lazy(),
     lambda: CLICKS.reverse().with_columns(pl.col("timestamp") + 0.5),
     lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)),
+    lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)).astype({"user_id": float}),
+    lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)).groupby("user_id")["item_id"].agg(list),
     lambda: {np.int64(user): tuple(items) for user, items in HISTORIES.items()}])
 def test_every_form_of_histories_is_read_alike(model, form):
     found, expected = model.recommend(form(), k=3), model.recommend(HISTORIES, k=3)
-    assert isinstance(found, pd.DataFrame) == isinstance(form(), pd.DataFrame)
+    assert isinstance(found, pd.DataFrame) == isinstance(form(), (pd.DataFrame, pd.Series))
     rows = lambda frame: sorted(zip(*(list(frame[name]) for name in ("user", "rank", "item", "score"))))
     assert rows(found) == rows(expected)
 
@@ -104,6 +106,11 @@ def test_who_is_unknown_is_given_the_popular_items_and_a_warning(model):
     (CLICKS.with_columns(pl.col("timestamp").cast(str)), {}, DataError, "'timestamp' holds String: give seconds"),
     ([["ä 8"]], dict(k=0), UserError, "--k=0: must be ≥ 1"),
     ([["ä 8"]], dict(merge="least"), UserError, "--merge=least: must be one of maximum, quota"),
+    (CLICKS.with_columns(user_id=pl.Series([np.nan, *CLICKS["user_id"][1:]])), {}, DataError, "user_id None is missing"),
+    (CLICKS.with_columns(user_id=0.5), {}, DataError, "user_id 0.5 must be an integer or a string"),
+    ([["ä 8"]], dict(k=2.5), UserError, "k=2.5 is of type float: give an integer"),
+    ([["ä 8"]], dict(exclude_seen="no"), UserError, "exclude_seen='no' is of type str: give True or False"),
+    ([["ä 8"]], dict(popularity="auto"), UserError, "popularity='auto' is of type str: give a number"),
     ([["ä 8"]], dict(popularity=9), DataError, "popularity is 9, this bundle offers"),
 ])
 def test_what_cannot_be_answered_is_said(model, histories, settings, error, message):
@@ -116,3 +123,5 @@ def test_what_is_not_there_is_said(model, tmp_path):
         model.similar_items("other")
     with pytest.raises(DataError, match="holds no complete bundle"):
         clrec.load(tmp_path)
+    with pytest.raises(UserError, match="export_dir is of type Model: give the folder that Run.export returned"):
+        clrec.load(model)

@@ -40,7 +40,29 @@ def settings(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if not _reads(function, name, known):
             raise UserError(f"{function}() does not read {name!r}: {_remedy(function, name, known)}")
-    return {name: _value(name, value, known[name][1]) for name, value in given.items() if value is not None}
+    return {name: checked(name, value, known[name][1]) for name, value in given.items() if value is not None}
+
+
+def checked(name: str, value: Any, hint: Any) -> Any:
+    """A value as a setting of type `hint` takes it: numbers of NumPy as Python's, sequences as tuples of texts.
+
+    Raises:
+      UserError: it is of another type; it names both.
+    """
+    if hint is bool and isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    if hint is str and isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if hint not in (bool, int, float, str):
+        values = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+        if all(isinstance(one, (str, numbers.Real)) and not isinstance(one, bool) for one in values):
+            return tuple(map(str, values))
+    raise UserError(f"{name}={repr(value)[:_SHOWN]} is of type {type(value).__name__}: give "
+                    f"{_WANTED.get(hint, 'a list of texts or numbers')}")
 
 
 def _hints() -> dict[str, tuple[str, Any]]:
@@ -66,21 +88,3 @@ def _remedy(function, name, known) -> str:
                                       _ALIKE)
     command = function.rpartition(".")[2]
     return f"did you mean {alike[0]!r}?" if alike else f"it is no flag; `clrec {command} --help` lists them"
-
-
-def _value(name, value, hint):
-    if hint is bool and isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value)
-    if hint is str and isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
-    if hint not in (bool, int, float, str):
-        values = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
-        if all(isinstance(one, (str, numbers.Real)) and not isinstance(one, bool) for one in values):
-            return tuple(map(str, values))
-    raise UserError(f"{name}={repr(value)[:_SHOWN]} is of type {type(value).__name__}: give "
-                    f"{_WANTED.get(hint, 'a list of texts or numbers')}")
-

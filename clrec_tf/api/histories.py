@@ -11,7 +11,7 @@ from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.user_requests import parse_request
 from clrec_tf.retrieval.user_requests import UserRequest
 
-_FORMS = ("give a list of histories, a dict {user: history}, or a frame with the columns user_id and history, or "
+_FORMS = ("give a list of histories, a dict or pandas Series {user: history}, or a frame with the columns user_id and history, or "
           "user_id, item_id and timestamp")
 
 
@@ -20,7 +20,8 @@ def user_requests(histories: Any, id_type: str, query: QueryValues, request_time
     """The users of any form, each with an id and checked.
 
     Args:
-      histories: lists of item ids, oldest first, of users numbered from 0; a dict of such lists by user; a frame with
+      histories: lists of item ids, oldest first, of users numbered from 0; a dict of such lists by user, or a Series of
+        pandas with users as its index; a frame with
         a row per user: `user_id`, `history` and other entries of `UserRequest`; or a frame with a row per click:
         `user_id`, `item_id` and, unless rows are in time order, `timestamp`.
       id_type: "int" or "string", of the bundle's item ids.
@@ -52,8 +53,9 @@ def _entries(histories, timed: bool) -> list[dict]:
         frame = tables.as_polars(histories, "histories")
         if "user_id" not in frame.columns or not {"history", "item_id"} & set(frame.columns):
             raise DataError(f"histories has the columns {', '.join(frame.columns)}: {_FORMS}")
+        frame = frame.with_columns(_whole_numbers(frame[name]) for name in ("user_id", "item_id") if name in frame.columns)
         return (frame if "history" in frame.columns else _by_user(frame, timed)).to_dicts()
-    if isinstance(histories, Mapping):
+    if isinstance(histories, Mapping) or tables.is_pandas(histories):
         users = histories.items()
     elif isinstance(histories, Sequence) and not isinstance(histories, (str, bytes)):
         users = enumerate(histories)
@@ -73,6 +75,14 @@ def _items(user, history) -> list:
 
 def _plain(value):
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _whole_numbers(ids: pl.Series) -> pl.Series:
+    """Ids that pandas made floating-point numbers, for one of them is missing, as integers, the missing ones null."""
+    if not ids.dtype.is_float():
+        return ids
+    known = ids.fill_nan(None)
+    return known.cast(pl.Int64, strict=False) if (known.floor() == known).all() else ids
 
 
 def _by_user(clicks: pl.DataFrame, timed: bool) -> pl.DataFrame:

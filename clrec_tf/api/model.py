@@ -1,14 +1,17 @@
 """`clrec.load`: an exported model, which recommends items, and gives vectors and similar items."""
 import itertools
 import os
+import typing
 from typing import Any, Optional, Sequence, Union
 import warnings
 
 import numpy as np
 import polars as pl
 
+from clrec_tf.api import flags
 from clrec_tf.api import tables
 from clrec_tf.api.histories import user_requests
+from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.export_folder import checked_export_dir
@@ -54,7 +57,7 @@ class Model:
         Args:
           histories, popularity, request_time: as of `recommend`.
         """
-        retriever = Retriever(self.bundle, SearchOptions(popularity=popularity))
+        retriever = Retriever(self.bundle, _options(popularity=popularity))
         parts = [retriever.encode(batch) for batch in self._batches(histories, request_time)]
         vectors = concatenated(parts, retriever.intents, self.bundle.width).vectors
         return vectors if retriever.several else vectors[:, 0]
@@ -80,8 +83,8 @@ class Model:
         Raises:
           UserError: an argument out of bounds. DataError: a history that cannot be read.
         """
-        RetrieveConfig(k=k, intents=intents, merge=merge)  # refuses what is out of bounds
-        retriever = Retriever(self.bundle, SearchOptions(k, exclude_seen, intents, merge, popularity=popularity))
+        retriever = Retriever(self.bundle, _options(
+            k=k, exclude_seen=exclude_seen, intents=intents, merge=merge, popularity=popularity))
         results = [result for batch in self._batches(histories, request_time) for result in retriever(batch)[0]]
         unknown = [result.user_id for result in results if result.fallback]
         if unknown:
@@ -99,8 +102,7 @@ class Model:
         Raises:
           UserError: k is out of bounds. DataError: the item is not in the bundle.
         """
-        RetrieveConfig(k=k)
-        options = SearchOptions(k)
+        options = _options(k=k)
         asked = checked_item(item, self.bundle.manifest["id_type"], "similar_items")
         found = similar_items(Retriever(self.bundle, options), [asked], [options])
         return self._frame(found).drop("user", "intent")
@@ -132,6 +134,15 @@ class Model:
         return pl.DataFrame(columns)
 
 
+def _options(popularity: Optional[float] = None, **settings) -> SearchOptions:
+    """Options of a search; `UserError` where a value is of another type or out of bounds."""
+    hints = typing.get_type_hints(RetrieveConfig)
+    settings = {name: flags.checked(name, value, hints[name]) for name, value in settings.items()}
+    RetrieveConfig(**settings)  # refuses what is out of bounds
+    return SearchOptions(**settings, popularity=None if popularity is None else flags.checked(
+        "popularity", popularity, float))
+
+
 def load(export_dir: Union[str, os.PathLike]) -> Model:
     """Loads what `Run.export` or ``python -m clrec_tf.export`` has published.
 
@@ -141,7 +152,10 @@ def load(export_dir: Union[str, os.PathLike]) -> Model:
       export_dir: a version's folder, or the folder of versions, of which the newest complete one is taken.
 
     Raises:
-      DataError: no bundle there, or a damaged one.
+      UserError: no path. DataError: no bundle there, or a damaged one.
     """
+    if not isinstance(export_dir, (str, os.PathLike)):
+        raise UserError(f"export_dir is of type {type(export_dir).__name__}: give the folder that Run.export returned, "
+                        "or one that python -m clrec_tf.export has published in")
     folder = local_path(os.fspath(export_dir), "export_dir")
     return Model(load_bundle(checked_export_dir(folder, may_be_version=True)))

@@ -13,13 +13,14 @@ _SHOWN = 40  # characters of a value in a message
 
 
 def is_pandas(table: Any) -> bool:
-    """Whether it is a DataFrame of pandas, which need not be installed."""
-    return type(table).__module__.partition(".")[0] == "pandas" and hasattr(table, "columns")
+    """Whether it is a DataFrame or Series of pandas, which need not be installed."""
+    return type(table).__module__.partition(".")[0] == "pandas"
 
 
 def is_table(table: Any) -> bool:
     """Whether `as_polars` takes it."""
-    return isinstance(table, (pl.DataFrame, pl.LazyFrame)) or is_pandas(table) or hasattr(table, "__arrow_c_stream__")
+    return isinstance(table, (pl.DataFrame, pl.LazyFrame)) or hasattr(
+        table, "columns" if is_pandas(table) else "__arrow_c_stream__")
 
 
 def as_polars(table: Any, name: str) -> pl.DataFrame:
