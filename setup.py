@@ -8,7 +8,7 @@ HERE = pathlib.Path(__file__).parent
 
 SERVE = ["fastapi>=0.115", "uvicorn>=0.54,<0.55", "uvloop>=0.19", "httptools>=0.6", "msgspec>=0.19",
          "prometheus-client>=0.20"]
-MLFLOW = ["mlflow-skinny>=3"]
+MLFLOW = ["mlflow-skinny>=3", "sqlalchemy>=2", "alembic>=1.13"]  # the last two for its default store, a file
 FAISS = ["faiss-cpu>=1.8"]
 # Its operations are built for one TensorFlow, and load with no later one.
 IO = ["tensorflow-io==0.37.1"]

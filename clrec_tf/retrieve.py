@@ -56,8 +56,9 @@ def main(config: Config) -> None:
         logging.info("wrote the vectors of %d items to %s", write_vectors(settings.vectors, bundle), settings.vectors)
         return
     retriever = Retriever(bundle, options)
-    logging.info("popularity %g%s", retriever.defaults.popularity,
-                 ", the bundle's default" if popularity is None else "")
+    if popularity is not None or not settings.similar_to:  # similar items have a default of their own
+        logging.info("popularity %g%s", retriever.defaults.popularity,
+                     ", the bundle's default" if popularity is None else "")
     if settings.similar_to:
         items = _typed_user(settings.similar_to, bundle, "--similar_to").history
         for item, result in zip(items, similar_items(retriever, items, [options] * len(items))):

@@ -1,4 +1,6 @@
 """Attributes of items: conditions against plain loops, where they come from, and what is refused."""
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
@@ -102,7 +104,7 @@ def world():
     return exported.world("string")
 
 
-def test_attributes_are_features_of_the_data_or_columns_of_a_file(tmp_path):
+def test_attributes_are_features_of_the_data_or_columns_of_a_file(tmp_path, caplog):
     """Brand has 8 known values and one hash bucket, which nobody knows the value of; tags are two an item."""
     schema, catalogue = world().schema, world().catalogue
     values = exported.values_of(schema.features)
@@ -113,6 +115,11 @@ def test_attributes_are_features_of_the_data_or_columns_of_a_file(tmp_path):
     numbers = attributes_of(ExportConfig(attributes=("brand",)), schema, catalogue,
                             {"brand": [str(n / 2) for n in range(8)]})
     assert numbers["brand"].to_list() == [(n - 1) / 2 if n else None for n in brand]
+    caplog.set_level("INFO", "absl")
+    mixed = attributes_of(ExportConfig(attributes=("brand",)), schema, catalogue,
+                          {"brand": ["unknown", *(str(n / 2) for n in range(1, 8))]})
+    assert mixed["brand"].to_list() == [["unknown"] if n == 1 else [str((n - 1) / 2)] if n else [] for n in brand]
+    assert caplog.messages == ["--attributes: brand is a category, since 'unknown' is no number"]
     path = tmp_path / "items.csv"
     path.write_text("item_id,price,kind\n" + "".join(f"ä {n},{n / 4},a{n % 2}|b\n" for n in range(1, 60)))
     frame = attributes_of(ExportConfig(attributes=("price", "kind:list"), attribute_items=str(path)), schema, catalogue,
@@ -120,6 +127,13 @@ def test_attributes_are_features_of_the_data_or_columns_of_a_file(tmp_path):
     assert frame["price"].to_list() == [n / 4 for n in range(1, 60)] + [None]
     assert frame["kind"].to_list() == [[f"a{n % 2}", "b"] for n in range(1, 60)] + [[]]
     assert attributes_of(ExportConfig(), schema, catalogue, {}) is None
+    named = dataclasses.replace(schema, settings=schema.settings | {"item_column": "shelf"})
+    (tmp_path / "named.csv").write_text("shelf,kind\nä 1,b\n")
+    of_named = ExportConfig(attributes=("kind",), attribute_items=str(tmp_path / "named.csv"))
+    assert attributes_of(of_named, named, catalogue, {})["kind"][:2].to_list() == [["b"], []]
+    with pytest.raises(UserError, match="--attribute_items=.*: of its columns shelf, kind, none could be the item's id: "
+                                        "call it item_id, or"):
+        attributes_of(of_named, schema, catalogue, {})
     for settings, text in ((dict(attributes=("price",)), "price is no feature of the data set, whose features are brand"),
                            (dict(attributes=("x",), attribute_items=str(path)), "has no column 'x' of --attributes: its "
                                                                                 "columns are price, kind"),

@@ -11,8 +11,8 @@ from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.user_requests import parse_request
 from clrec_tf.retrieval.user_requests import UserRequest
 
-_FORMS = ("give a list of histories, a dict or pandas Series {user: history}, or a frame with the columns user_id and history, or "
-          "user_id, item_id and timestamp")
+_FORMS = ("give a list of histories, a dict or pandas Series {user: history}, or a frame with the columns user_id and "
+          "history, or user_id, item_id and timestamp")
 
 
 def user_requests(histories: Any, id_type: str, query: QueryValues, request_time: Optional[int] = None
@@ -53,7 +53,8 @@ def _entries(histories, timed: bool) -> list[dict]:
         frame = tables.as_polars(histories, "histories")
         if "user_id" not in frame.columns or not {"history", "item_id"} & set(frame.columns):
             raise DataError(f"histories has the columns {', '.join(frame.columns)}: {_FORMS}")
-        frame = frame.with_columns(_whole_numbers(frame[name]) for name in ("user_id", "item_id") if name in frame.columns)
+        ids = {"user_id", "item_id"} & set(frame.columns)
+        frame = frame.with_columns(_whole_numbers(frame[name]) for name in ids)
         return (frame if "history" in frame.columns else _by_user(frame, timed)).to_dicts()
     if isinstance(histories, Mapping) or tables.is_pandas(histories):
         users = histories.items()

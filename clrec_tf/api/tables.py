@@ -64,7 +64,10 @@ def of_kind(frame: pl.DataFrame, pandas: bool) -> Union[pl.DataFrame, Any]:
 
 
 def _of_pandas(table, name) -> pl.DataFrame:
-    """Column by column, for which pyarrow, which pandas' own export needs, need not be installed; what an index names is a column."""
+    """Column by column, for which pyarrow, which pandas' own export needs, need not be installed.
+
+    What an index names is a column, too.
+    """
     table = table.reset_index([name for name in table.index.names if name is not None and name not in table.columns])
     for column in table.columns:
         if not isinstance(column, str):

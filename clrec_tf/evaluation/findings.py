@@ -82,7 +82,8 @@ def _worse_than_nothing(result, users, config, trained, untrained):
     mine, initial = (of_model[groups[name]].mean() for of_model in hits)
     return (f"{name} = {result[name]:.4f} is less than most-popular's {result[MOST_POPULAR + name]:.4f}, and of "
             f"{np.count_nonzero(groups[name])} users compared also less than that of the model before training "
-            f"({mine:.4f}, {initial:.4f}): training has done harm. {_REMEDY[0].upper()}{_REMEDY[1:]}")
+            f"({mine:.4f}, {initial:.4f}): training has done harm, or has only begun. Train longer (--epochs), "
+            f"or {_REMEDY}")
 
 
 def _sure_gain(differences):

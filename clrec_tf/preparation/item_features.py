@@ -171,8 +171,12 @@ def feature(column: pl.Series, several: bool, separator: str, nulls: Sequence[st
     return values.several(column, separator, nulls, where) if several else values.single(column, nulls, where)
 
 
-def read_item_file(settings: PrepareConfig) -> ItemTable:
+def read_item_file(settings: PrepareConfig, flag: str = "item_features") -> ItemTable:
     """--item_features: TSV, CSV, JSON lines, Parquet or JSON.
+
+    Args:
+      settings: which file, and what is wanted of it.
+      flag: that names the file in messages.
 
     Raises:
       UserError, DataError: file missing or damaged, ids missing, repeated or in no evident column.
@@ -183,11 +187,12 @@ def read_item_file(settings: PrepareConfig) -> ItemTable:
         return _checked(path, *item_json.read(path, wanted, separator, settings))
     # --delimiter and --columns belong to --input.
     table = frames.open_table(path, reading=dataclasses.replace(frames.reading_of(settings), beside=True))
-    item = headers.item_id_column(table.columns, settings.item_features_id, settings.item_column, path)
+    item = headers.item_id_column(table.columns, settings.item_features_id, settings.item_column, path, flag)
     others = [name for name in table.columns if name != item]
     features = {name: several for name, several in wanted.items() if name in others}
     title = settings.title_column if settings.title_column and settings.title_column in others else None
     unused = [name for name in others if name not in features and name != title]
     if unused:
-        logging.info("%s: columns not used: %s (--feature_columns, --multi_feature_columns)", path, ", ".join(unused))
+        logging.info("%s: columns not used: %s (%s)", path, ", ".join(unused), "--feature_columns, "
+                     "--multi_feature_columns" if flag == "item_features" else "--attributes")
     return from_table(table, item, title, features, separator, settings)

@@ -1,6 +1,7 @@
 """The attributes of items that a bundle carries: features of the data set, or columns of a file of items."""
 from typing import Optional
 
+from absl import logging
 import numpy as np
 import polars as pl
 
@@ -42,7 +43,7 @@ def attributes_of(config: ExportConfig, schema: Schema, catalogue: Catalogue, fe
     if len(set(names)) < len(names):
         raise UserError(f"--attributes={','.join(config.attributes)} names one twice: leave it out")
     if config.attribute_items:
-        return _typed(_of_file(config, names, catalogue))
+        return _typed(_of_file(config, names, schema, catalogue))
     return _typed(_of_features(names, schema, catalogue, feature_values))
 
 
@@ -67,12 +68,13 @@ def _of_features(names, schema, catalogue, feature_values) -> pl.DataFrame:
     return pl.DataFrame(texts)
 
 
-def _of_file(config, names, catalogue) -> pl.DataFrame:
-    """The same, of a file of items as prepare reads it."""
+def _of_file(config, names, schema, catalogue) -> pl.DataFrame:
+    """The same, of a file of items as prepare reads it: the column of ids is called as prepare was told."""
+    called = schema.settings.get("item_features_id") or schema.settings.get("item_column", PrepareConfig.item_column)
     several = tuple(name.removesuffix(_LIST) for name in config.attributes if name.endswith(_LIST))
     table = item_features.read_item_file(PrepareConfig(
-        item_features=config.attribute_items, multi_feature_columns=several, title_column="",
-        feature_columns=tuple(name for name in names if name not in several)))
+        item_features=config.attribute_items, item_column=called, multi_feature_columns=several, title_column="",
+        feature_columns=tuple(name for name in names if name not in several)), "attribute_items")
     missing = [name for name in names if f"f:{name}" not in table.frame.columns]
     if missing:
         raise UserError(f"--attribute_items={config.attribute_items} has no column {missing[0]!r} of --attributes: its "
@@ -93,6 +95,9 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
             if column.drop_nulls().len() and (finite | column.is_null()).all():
                 columns.append(numbers)
                 continue
+            if finite.any():
+                logging.info("--attributes: %s is a category, since %r is no number", column.name,
+                             column.filter(~finite).drop_nulls()[0])
             column = pl.DataFrame(column).select(pl.when(pl.first().is_null()).then(pl.lit([], TEXTS)).otherwise(
                 pl.concat_list(pl.first())).alias(column.name)).to_series()
         columns.append(column.fill_null([]))

@@ -54,7 +54,8 @@ def names_users(name: str) -> bool:
     return bool(_USER.fullmatch(name.strip()))
 
 
-def item_id_column(columns: Sequence[str], named: str, log_column: str, path: str) -> str:
+def item_id_column(columns: Sequence[str], named: str, log_column: str, path: str,
+                   flag: str = "item_features") -> str:
     """The column of an item file that holds ids.
 
     Args:
@@ -62,6 +63,7 @@ def item_id_column(columns: Sequence[str], named: str, log_column: str, path: st
       named: --item_features_id; "" where it is not given.
       log_column: --item_column, which is taken if the file has it.
       path: of the file.
+      flag: that names the file; of another than --item_features the column can be named by `log_column` alone.
 
     Raises:
       UserError: it is not evident which.
@@ -78,10 +80,11 @@ def item_id_column(columns: Sequence[str], named: str, log_column: str, path: st
     if len(known) == 1:
         return known[0]
     numbers = [name for name in columns if is_number(name)]
+    remedy = "give --item_features_id" if flag == "item_features" else f"call it {log_column}"
     why = (f"its first line looks like a row and no header ({listed}): put a line with the columns' names above it"
-           if numbers else f"of its columns {listed}, {'several' if known else 'none'} could be the item's id: give "
-           "--item_features_id, or if the file has no header put a line of names above it")
-    raise UserError(f"--item_features={path}: {why}")
+           if numbers else f"of its columns {listed}, {'several' if known else 'none'} could be the item's id: "
+           f"{remedy}, or if the file has no header put a line of names above it")
+    raise UserError(f"--{flag}={path}: {why}")
 
 
 def doubt(columns: Sequence[str], wanted: Sequence[str], rows: Sequence[dict[str, str]], path: str) -> None:

@@ -63,7 +63,7 @@ class MlFlow(Tracker):
             import mlflow  # pylint: disable=import-outside-toplevel
         except ImportError as error:
             raise UserError(f"--tracker=mlflow needs the package mlflow, which does not load ({error}): pip install "
-                            "mlflow-skinny, or use --tracker=tensorboard") from error
+                            "mlflow-skinny sqlalchemy alembic, or use --tracker=tensorboard") from error
         self._entities, self._error = mlflow.entities, mlflow.exceptions.MlflowException
         try:
             self._client = mlflow.MlflowClient()
@@ -71,7 +71,9 @@ class MlFlow(Tracker):
             self._client.update_run(self._run, status="RUNNING")
         except (self._error, OSError) as error:
             raise UserError(f"--tracker=mlflow: the store {mlflow.get_tracking_uri()} cannot be used ({error}): set "
-                            "MLFLOW_TRACKING_URI, or use --tracker=tensorboard") from error
+                            "MLFLOW_TRACKING_URI, for a file of a database pip install sqlalchemy alembic, or use "
+                            "--tracker=tensorboard") from error
+        logging.info("--tracker=mlflow: run %s in %s", self._run, mlflow.get_tracking_uri())
 
     def _earlier(self, workdir):
         """The id of the run in which this folder's training was tracked before, if the store has it."""
