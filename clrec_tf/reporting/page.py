@@ -36,7 +36,7 @@ def page_of(runs: Sequence[Run]) -> str:
     """HTML of one or several runs. Args: runs: of `read_runs`."""
     unlike = _evaluated_unlike(runs)
     sections = (
-        ("metrics", "Metrics", [tag("p", _INTERVALS, "Bold: the run that is highest in a row." if len(runs) > 1 and not unlike
+        ("metrics", "Metrics", [tag("p", _INTERVALS, "Bold: a row's highest run." if len(runs) > 1 and not unlike
                                     else None), metric_tables(runs, not unlike)]),
         ("dial", "Recall against diversity", dial_picture(runs)),
         ("popularity", "Recommendations by popularity", histogram(runs)),
