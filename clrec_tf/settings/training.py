@@ -70,8 +70,8 @@ class TrainConfig(Section):
     log_every_steps: int = setting(200, "Steps between log lines, metrics.jsonl rows and what --tracker takes.", lower=1)
     tracker: str = setting("tensorboard",
         "Where settings and metrics go beside metrics.jsonl. tensorboard: summaries in --workdir. mlflow: a run where "
-        "MLFLOW_TRACKING_URI says (by default mlflow.db of the current folder), in which a resumed training goes on (pip "
-        "install mlflow-skinny, and for such files sqlalchemy alembic). none: nowhere.",
+        "MLFLOW_TRACKING_URI says (by default mlflow.db of the current folder), in which a resumed training goes on "
+        "(pip install mlflow-skinny, and for such files sqlalchemy alembic). none: nowhere.",
         choices=("tensorboard", "mlflow", "none"))
     verify_data: str = setting("size", "Check of shards at start: their sizes, or their sha256 too. (Records have "
                                        "checksums, arrays are always checked: about 1 s a GB.)",
