@@ -131,8 +131,8 @@ def test_attributes_are_features_of_the_data_or_columns_of_a_file(tmp_path, capl
     (tmp_path / "named.csv").write_text("shelf,kind\nä 1,b\n")
     of_named = ExportConfig(attributes=("kind",), attribute_items=str(tmp_path / "named.csv"))
     assert attributes_of(of_named, named, catalogue, {})["kind"][:2].to_list() == [["b"], []]
-    with pytest.raises(UserError, match="--attribute_items=.*: of its columns shelf, kind, none could be the item's id: "
-                                        "call it item_id, or"):
+    with pytest.raises(UserError, match="--attribute_items=.*: of its columns shelf, kind, none could be the item's "
+                                        "id: call it item_id, or"):
         attributes_of(of_named, schema, catalogue, {})
     for settings, text in ((dict(attributes=("price",)), "price is no feature of the data set, whose features are brand"),
                            (dict(attributes=("x",), attribute_items=str(path)), "has no column 'x' of --attributes: its "
