@@ -7,12 +7,16 @@ from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
 from clrec_tf.errors import UserError
 from clrec_tf.losses import momentum
+from clrec_tf.models.batches import as_histories
+from clrec_tf.models.build import build_model
 from clrec_tf.models.key_encoder import KeyEncoder
 from clrec_tf.objectives.contrastive import build_variant
+from clrec_tf.objectives.impression_stream import ImpressionStream
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.step import make_train_call
+from tests import exported
 from tests.local_cluster import values
 from tests.naive_queue import DIM
 from tests.naive_queue import ITEMS
@@ -85,6 +89,47 @@ def test_the_loss_compares_with_keys_and_only_histories_learn():
         moved = set(np.flatnonzero((table.numpy() != before).any(axis=1)))
         assert moved and moved <= clicked
         averages = m * averages + (1 - m) * table.numpy()
+
+
+def lagging():
+    """(model, its keys after a step of m = .5 that moved every item, the keys' items [ITEMS+1,DIM])."""
+    model = tiny_model()
+    keys, table = KeyEncoder(model, tiny_model(seed=8), 0.5), model.item_encoder.ids.table
+    keys.begin()
+    before, after = table.numpy(), np.random.default_rng(5).normal(size=table.shape).astype(np.float32)
+    everything = tf.IndexedSlices(tf.zeros_like(table), tf.range(ITEMS + 1), table.shape)
+    keys.update([(everything, table)], lambda: table.assign(after))
+    return model, keys, 0.5 * (before + after)
+
+
+def test_impressions_are_keys_too():
+    """The positives, what was shown, and what was shown before, compared with users as they are."""
+    model, keys, averages = lagging()
+    shown, rows = np.array([5, 7, 7, 2, 9, 11, 3]), tf.range(ITEMS + 1, dtype=tf.int64)[:, None]
+    stream = ImpressionStream(shown, rows, 0, LocalRuntime().local_variable)
+    variant = build_variant("cached", model, 8, False, LocalRuntime().local_variable, impressions=stream, keys=keys).open()
+    units = averages / np.linalg.norm(averages, axis=1, keepdims=True)
+    order = shown[np.arange(6) * stream.stride % len(shown)]
+    first, batch = make_batch([4, 5, 6]), make_batch([2, 8, 8], histories=[[1, 2], [3, 0], [4, 5]])
+    variant.logits(first)
+    positives, own, live, older = variant.logits(batch)
+    users = model.encode(batch).users.numpy() / TEMPERATURE
+    np.testing.assert_allclose(positives, np.sum(users * units[[2, 8, 8]], axis=1), rtol=1e-5)
+    np.testing.assert_array_equal(own[:, 0], positives)
+    np.testing.assert_allclose(live, users @ units[order[3:]].T, rtol=1e-5)
+    np.testing.assert_allclose(older[:, :3], users @ units[order[:3]].T, rtol=1e-5)
+
+
+def test_keys_are_encoded_without_dropout():
+    """As the model encodes outside of training, whose step does drop."""
+    config = Config.of(embedding_dim=8, max_history=5, user_encoder="sasrec", dropout=0.5, use_features=False)
+    model, towers = (build_model(config, exported.world("int").schema) for _ in range(2))
+    keys, clicks = KeyEncoder(model, towers, 0.9), tf.constant([[[2], [4], [3]], [[3], [6], [0]]], tf.int64)
+    batch = {**make_batch([2, 3]), "after": clicks, "after_length": tf.constant([3, 2], tf.int64),
+             "seed": tf.constant([1, 2], tf.int64)}
+    expected = model.encode(as_histories(batch)).users
+    np.testing.assert_allclose(keys.clicks_after(batch), expected, atol=1e-6)
+    assert np.abs(model.encode(as_histories(batch), training=True).users - expected).max() > 0.1
 
 
 def test_keys_have_no_gradient_and_begin_as_the_model():

@@ -242,14 +242,16 @@ def test_losses_compare_each_candidate_by_its_own_attention(name):
 
 def test_all_clicks_weigh_what_each_item_reads():
     """−(φ(x,y) + log p̂(y)) + log Σ p̂(y')·e^φ(x,y'), with p̂ of a popularity of 1, 2, … for items 1, 2, …"""
-    model, batch = aware_model(), naive_queue.random_batch(np.random.default_rng(2), 4, all_valid=True)
+    model, batch = aware_model(), naive_queue.random_batch(np.random.default_rng(1), 6)
     share = np.arange(1, naive_queue.ITEMS + 1) / sum(range(1, naive_queue.ITEMS + 1))
     objective = AllClicks(model, ROWS, np.append(-np.inf, np.log(share)).astype(np.float32))
     slots, items = model.encode(batch).users.numpy(), contrastive.l2_normalize(model.item_encoder.ids.table).numpy()
     expected = [np.log(sum(share[item - 1] * np.exp(read(user, items[item])) for item in range(1, len(items))))
                 - read(user, items[own]) - np.log(share[own - 1])
                 for user, own in zip(slots, batch["target"][:, 0].numpy())]
-    assert objective.open().loss(batch).numpy() == pytest.approx(np.mean(expected), rel=1e-5)
+    weights = batch["weight"].numpy()
+    assert len(set(weights)) > 2 and not weights.all()
+    assert objective.open().loss(batch).numpy() == pytest.approx(np.average(expected, weights=weights), rel=1e-5)
 
 
 # ---- trained and evaluated

@@ -7,12 +7,18 @@ import pytest
 import tensorflow as tf
 
 from clrec_tf.config import Config
+from clrec_tf.data.query_features import QueryFeature
+from clrec_tf.data.schema import load_manifest
+from clrec_tf.data.schema import load_schema
+from clrec_tf.encoders.query import QueryEncoder
 from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import u2u_steps
 from clrec_tf.models.batches import as_histories
 from clrec_tf.models.batches import without_after
+from clrec_tf.models.build import build_keys
 from clrec_tf.models.build import build_model
 from clrec_tf.objectives.all_clicks import AllClicks
+from clrec_tf.objectives.build import build_objective
 from clrec_tf.objectives.contrastive import build_variant
 from clrec_tf.objectives.full_softmax import FullSoftmax
 from clrec_tf.objectives.ipw import PropensityWeighted
@@ -24,6 +30,7 @@ from tests.loops import l2
 from tests.loops import local_variable
 from tests.loops import LOG_Q
 from tests.loops import ROWS
+from tests.naive_queue import DIM
 from tests.naive_queue import ITEMS
 from tests.naive_queue import random_batch
 from tests.naive_queue import TEMPERATURE
@@ -32,6 +39,7 @@ from tests.prepared_data import prepare_text
 from tests.prepared_data import read_split
 from tests import small_run
 from tests.test_feeds import Reader
+from tests.test_momentum import lagging
 
 U2U = dict(pretext="u2u", u2u_queue_size=40)
 
@@ -108,6 +116,49 @@ def test_loss_and_queue_are_those_of_a_loop(masked):
         metrics = task.metrics()
         np.testing.assert_allclose(metrics["u2u_loss"], 2 * found, rtol=1e-6)
         assert int(metrics["u2u_fill"]) == len(queue)
+
+
+def test_keys_encode_what_follows_and_histories_learn():
+    """f(y) is of the keys' items, without gradient: of what stands in no history none is given."""
+    model, keys, averages = lagging()
+    batch, table = batch_with_after(np.random.default_rng(7), 5), model.item_encoder.ids.table
+    with tf.GradientTape() as tape:
+        encoded = model.encode(batch)
+        losses = UserToUser(model, 12, 1.0, False, local_variable, keys=keys).open().rows(encoded, batch)
+    valid, logits = np.flatnonzero(batch["weight"].numpy()), encoded.users.numpy() @ np.transpose(
+        [l2(np.mean([averages[item] for item in row.ravel() if item], axis=0)) for row in batch["after"].numpy()])
+    logits /= TEMPERATURE
+    for row in valid:
+        expected = np.log(np.exp(logits[row, valid]).sum()) - logits[row, row]
+        np.testing.assert_allclose(losses[row], expected, rtol=1e-5)
+    found = tf.convert_to_tensor(tape.gradient(losses, table)).numpy().any(axis=1)
+    histories = set(batch["history"].numpy().ravel()) - {0}
+    assert set(batch["after"].numpy().ravel()) - {0} - histories and set(np.flatnonzero(found)) == histories
+
+
+def test_features_of_users_and_requests_do_not_tell_whose_the_clicks_after_are():
+    model, batch = tiny_model(), batch_with_after(np.random.default_rng(8), 5)
+    model.query_encoder = QueryEncoder((QueryFeature("country", "context", "category", 4, 1),), DIM, seed=0)
+    one, other = (model.encode({**batch, "query": batch["query"] + number}) for number in (1, 2))
+    np.testing.assert_array_equal(one.after, other.after)
+    assert np.abs(one.users - other.users).max(axis=1).min() > 1e-3
+
+
+@pytest.mark.parametrize("given", [dict(), dict(mask_same_user=True, balanced_gradient=False, momentum_encoder=0.9)])
+def test_its_queue_has_the_settings_of_the_loss(data_dir, given):
+    config = small_run.config(data_dir, "unused", model={**U2U, "user_encoder": "mean", **given}).without_unread()
+    schema, manifest = load_schema(data_dir), load_manifest(data_dir)
+    model = build_model(config, schema)
+    keys = build_keys(config, schema, model)
+    task = build_objective(config, schema, manifest, model, LocalRuntime(), keys=keys).pretext
+    assert (task.negatives.mask_same_user, task.negatives.balanced, bool(keys)) == (
+        bool(given), not given, bool(given))
+    batch = {name: tf.constant(value) for name, value in Reader(data_dir, 1, clicks_after=4).slice(0, 1)[0].items()}
+    encoded = model.encode(batch)
+    with tf.GradientTape() as tape:
+        tape.watch(encoded.after)
+        losses = task.open().rows(encoded, batch)
+    assert (tape.gradient(losses, encoded.after) is None) == bool(given)  # keys stand in its place
 
 
 def test_live_sequences_stand_for_the_whole_queue_in_the_gradient():
