@@ -93,7 +93,8 @@ class MindUserEncoder(UserEncoder):
     and never trained: with equal ones all capsules would stay alike, and drawn anew a request would have other answers
     each time. A vector weighs as much as the share of the clicks that is routed to it.
 
-    Deviations. By default all candidates of the loss read the interests, each by `losses.contrastive.attended_logits`.
+    Deviations. By default all candidates of the loss read the interests, each by `losses.contrastive.attended_logits`;
+    where a user has fewer than K, his heaviest stands in the other places too, and weighs the more in that reading.
     In the paper the target alone does, and its negatives meet the vector that it has chosen; then attention takes
     softmax_k(p·⟨v_k, y⟩/ρ) where the paper has softmax_k(⟨v_k, y⟩^p): cosines may be negative, and a power of them means
     nothing. The mixture is compared like a single vector, so by its cosine.
