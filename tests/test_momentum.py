@@ -107,7 +107,8 @@ def test_impressions_are_keys_too():
     model, keys, averages = lagging()
     shown, rows = np.array([5, 7, 7, 2, 9, 11, 3]), tf.range(ITEMS + 1, dtype=tf.int64)[:, None]
     stream = ImpressionStream(shown, rows, 0, LocalRuntime().local_variable)
-    variant = build_variant("cached", model, 8, False, LocalRuntime().local_variable, impressions=stream, keys=keys).open()
+    variant = build_variant("cached", model, 8, False, LocalRuntime().local_variable, impressions=stream,
+                            keys=keys).open()
     units = averages / np.linalg.norm(averages, axis=1, keepdims=True)
     order = shown[np.arange(6) * stream.stride % len(shown)]
     first, batch = make_batch([4, 5, 6]), make_batch([2, 8, 8], histories=[[1, 2], [3, 0], [4, 5]])
