@@ -141,15 +141,16 @@ def test_effects_by_pencil():
     assert effects(vectors, np.array([[1, 0]], np.float32)).tolist() == [[1], [0]]
 
 
-def test_explanations_are_what_is_lost_without_a_click(service, bundle):
+@pytest.mark.parametrize("intents", [1, 3])
+def test_explanations_are_what_is_lost_without_a_click(service, bundle, intents):
     """Of a history longer than the tower reads, with an unknown item in it."""
     history = [exported.original_id(MULTI, 20), HISTORY[0], 500, *HISTORY[1:]]
     user = {"history": history, "timestamps": [NOW - 9000, NOW - 900, NOW - 90, NOW - 60, NOW - 50, NOW - 9],
-            "request_time": NOW, "dwell": [1, 3, 2, None, 20, 9], "intents": 3, "k": 5, "popularity": 0.5}
+            "request_time": NOW, "dwell": [1, 3, 2, None, 20, 9], "intents": intents, "k": 5, "popularity": 0.5}
     [found] = service.users(user | {"explain": True})
     [plain] = service.users(user)
     assert {name: found[name] for name in plain} == plain and len(found["explanations"]) == 5
-    retriever = Retriever(bundle, SearchOptions(k=61, intents=3))
+    retriever = Retriever(bundle, SearchOptions(k=61, intents=intents))
     requests = [UserRequest(None, *([each for place, each in enumerate(values) if place != left_out]
                                     for values in (history[-5:], user["timestamps"][-5:])), NOW,
                             [-1 if each is None else each for place, each in enumerate(user["dwell"][-5:])
