@@ -25,7 +25,7 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["clrec_tf", "clrec_tf.*"]),
-    package_data={"clrec_tf.server": ["*.html"], "clrec_tf.reporting": ["*.css"]},
+    package_data={"clrec_tf": ["py.typed"], "clrec_tf.server": ["*.html"], "clrec_tf.reporting": ["*.css"]},
     python_requires=">=3.11,<3.14",
     # pip takes any of these together, and not all work: the constraints hold two sets that were tested.
     install_requires=[
