@@ -10,7 +10,7 @@ PYTEST := $(PYTHON) -m pytest --durations=20
 PARALLEL := -n $(WORKERS) --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help environment system quickstart quickstart-tf220 test test-cluster test-all test-tf220 test-attacks
+.PHONY: help environment system quickstart quickstart-tf220 test test-cluster test-all test-ci test-tf220 test-attacks
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name line; do \
@@ -45,6 +45,9 @@ test-tf220: .venv-tf220/requirements.lock system  ## all tests but those of clus
 quickstart-tf220: .venv-tf220/requirements.lock  ## doctor and quickstart on TensorFlow 2.20
 	.venv-tf220/bin/python -m clrec_tf.doctor
 	.venv-tf220/bin/python -m clrec_tf.train --flagfile=configs/quickstart.flags --data_dir=$(RUNS)/data --workdir=$(RUNS)/model
+
+test-ci: environment system  ## all tests but the suites of the benchmarks, as CI runs them
+	$(PYTEST) $(PARALLEL) -m "not suite"
 
 test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
 	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks

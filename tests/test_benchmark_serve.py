@@ -115,6 +115,7 @@ def test_a_service_that_does_not_start_is_an_error(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.suite
 @pytest.mark.usefixtures("quick_children")
 def test_suite_in_small(tmp_path, monkeypatch):
     monkeypatch.setattr(served_load, "MODELS", {1: served_load.MODELS[1]})
