@@ -146,7 +146,8 @@ def test_a_target_mixes_the_interests_by_how_near_they_are():
 
 def test_heaviest_first_and_what_a_user_does_not_have_finds_nothing_more():
     users = UserVectors(tf.constant([[[1.0], [2.0], [3.0]]]), tf.math.log([[0.25, 0.75, 1.0]]) + [[0, 0, MASKED]])
-    vectors, weights, numbers = users.heaviest_first()
+    ordered, numbers = users.heaviest_first()
+    vectors, weights = ordered.vectors, tf.nn.softmax(ordered.logits)
     assert vectors.numpy().ravel().tolist() == [2, 1, 2] and numbers.numpy().tolist() == [[1, 0, 2]]
     np.testing.assert_allclose(weights, [[.75, .25, 0]], rtol=1e-6)
 

@@ -27,9 +27,14 @@ CAUSAL = [name for name in NAMES if ENCODERS.get(name).every_position and not EN
 
 
 def encoder_of(name, **settings):
+    """`random_encoder` of small settings."""
+    return random_encoder(name, **{**SMALL[name], **settings})
+
+
+def random_encoder(name, **settings):
     """One whose weights are all random: biases that begin at 0 would hide whether they are used."""
     cls = ENCODERS.get(name)
-    encoder = cls(cls.Settings(**{**SMALL[name], **settings}), Sizes(DIM, seed=3))
+    encoder = cls(cls.Settings(**settings), Sizes(DIM, seed=3))
     for number, weight in enumerate(encoder.weights):
         weight.assign_add(np.random.default_rng(number).normal(0, .3, weight.shape))
     return encoder

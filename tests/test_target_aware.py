@@ -40,6 +40,7 @@ from tests.test_published_encoders import DIM
 from tests.test_published_encoders import gru
 from tests.test_published_encoders import LENGTH
 from tests.test_published_encoders import LENGTHS
+from tests.test_published_encoders import random_encoder
 from tests.test_published_encoders import softmax
 from tests.test_published_encoders import weights_of
 
@@ -50,11 +51,7 @@ TEMPERATURE = .5
 
 def encoder_of(name, **settings):
     """One whose biases are random too."""
-    cls = ENCODERS.get(name)
-    encoder = cls(cls.Settings(**{**SMALL[name], **settings}), Sizes(DIM, seed=3))
-    for number, weight in enumerate(encoder.weights):
-        weight.assign_add(np.random.default_rng(number).normal(0, .3, weight.shape))
-    return encoder
+    return random_encoder(name, **{**SMALL[name], **settings})
 
 
 # ---- the equations

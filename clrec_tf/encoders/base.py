@@ -87,8 +87,8 @@ class UserVectors:
         """Which vectors users have, [B,K] bool."""
         return self.logits > MASKED / 2
 
-    def heaviest_first(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """(vectors [B,K,D], weights [B,K] of sum 1, int32 numbers [B,K]), by falling weight.
+    def heaviest_first(self) -> tuple["UserVectors", tf.Tensor]:
+        """(the same by falling weight, of equal ones the lowest number first; int32 numbers [B,K] that they had).
 
         In place of vectors that a user does not have stands the heaviest again, with weight 0: it finds nothing more,
         where zeros would be nearer to an item than a vector that points away from it.
@@ -97,7 +97,7 @@ class UserVectors:
         logits, numbers = tf.math.top_k(self.logits, self.logits.shape[1])
         vectors = tf.gather(self.vectors, numbers, batch_dims=1)
         used = UserVectors(vectors, logits).in_use[:, :, None]
-        return tf.where(used, vectors, vectors[:, :1]), tf.nn.softmax(logits), numbers
+        return UserVectors(tf.where(used, vectors, vectors[:, :1]), logits), numbers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,7 +40,7 @@ class HpmnUserEncoder(UserEncoder):
 
     Deviations: the attention is by products of slot and candidate where the paper has an MLP over both, so each layer
     has a linear map to the width of the items; the paper's memory of an item's users is left out; the covariance is
-    that of the slots as they are compared. Periods count from the earliest of the --max_history clicks.
+    that of slots of length 1. Periods count from the earliest of the --max_history clicks.
     """
 
     Settings = HpmnSettings

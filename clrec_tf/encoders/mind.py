@@ -142,6 +142,6 @@ class MindUserEncoder(UserEncoder):
     def for_targets(self, users, targets):
         """See `UserEncoder.for_targets`: by --interest_reading all vectors, or the attention of the class."""
         if self.settings.interest_reading == "candidates":
-            return users.heaviest_first()[0]
+            return users.heaviest_first()[0].vectors
         logits = tf.linalg.matvec(users.vectors, targets / self.sizes.temperature) * self.settings.label_attention
         return label_aware_attention(users.vectors, tf.where(users.in_use, logits, MASKED))

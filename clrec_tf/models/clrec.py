@@ -106,7 +106,7 @@ class CLRec(TwoTower):
         `dwell`, `events` and `query` are as of `Clicks`.
         """
         users = self._users(self._clicks(items, mask, self._gaps(gaps, mask), dwell, events), query)[0]
-        return users if self.num_intents == 1 else users.heaviest_first()[0][:, 0]
+        return users if self.num_intents == 1 else users.heaviest_first()[0].vectors[:, 0]
 
     def _users(self, clicks, query, training=False):
         """What the user encoder gives, ready to be compared, and what it adds to the loss of each row."""
@@ -140,7 +140,8 @@ class CLRec(TwoTower):
         """See `TwoTower.user_intents`; mostly one."""
         users, _ = self._users(self._clicks(items, mask, self._gaps(gaps, mask), dwell, events), query)
         if self.num_intents > 1:
-            return users.heaviest_first()
+            users, numbers = users.heaviest_first()
+            return users.vectors, tf.nn.softmax(users.logits), numbers
         users = users[:, None, :]
         return users, tf.ones_like(users[:, :, 0]), tf.zeros(tf.shape(users)[:2], tf.int32)
 

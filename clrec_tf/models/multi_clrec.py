@@ -175,14 +175,12 @@ class MultiCLRec(TwoTower):
 
     def user_intents(self, items, mask, gaps=None, dwell=None, events=None, query=None):
         """See `TwoTower.user_intents`; all H vectors, by falling weight."""
-        users = self.user_encoder(Clicks(None, items, mask, gaps, dwell, events, query))
-        # By logits, since small weights may round to the same number. Of equal ones the lowest number comes first.
-        logits, numbers = tf.math.top_k(users.logits, self.num_intents)
-        vectors = self.margin.behind(tf.gather(users.vectors, numbers, batch_dims=1), numbers)
+        users, numbers = self.user_encoder(Clicks(None, items, mask, gaps, dwell, events, query)).heaviest_first()
+        vectors = self.margin.behind(users.vectors, numbers)
         if self.gated:
-            gate = self.temperature * tf.nn.log_softmax(logits)
+            gate = self.temperature * tf.nn.log_softmax(users.logits)
             vectors = tf.concat([vectors, gate[:, :, None]], axis=2)
-        return vectors, tf.nn.softmax(logits), numbers
+        return vectors, tf.nn.softmax(users.logits), numbers
 
     def route(self, rows):
         """The intent of each item, argmax_h cos(μ_h, c): rows [N,C] -> [N] int32."""

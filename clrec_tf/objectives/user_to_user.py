@@ -76,8 +76,8 @@ class UserToUser(Pretext):
     """ℓ = −cos(f(x),f(y))/ρ + log Σ_{y'∈C} e^{cos(f(x),f(y'))/ρ}, x a user's clicks before a moment, y those after it.
 
     y are the target of the example and the clicks behind it, 9 at most (|y| < 10); f is the user encoder for both. It
-    reads times inside y as those before the last click of y. With --target_mode=sliding every click after the first is a target
-    once an epoch, so the moment is uniform over a user's sequence, with a click or more on each side.
+    reads times inside y as those before the last click of y. With --target_mode=sliding every click after the first is
+    a target once an epoch, so the moment is uniform over a user's sequence, with a click or more on each side.
 
     C is a cached queue of its own: f(y) of this batch with gradient, balanced as that of items, and older ones without.
     A user's other sequences are left out by --mask_same_user, the same setting as for items.

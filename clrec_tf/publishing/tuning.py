@@ -76,8 +76,8 @@ def _usual_kind(size: int) -> str:
         return ExactIndex.kind
     installed = [kind for kind in _PARTITIONED if importlib.util.find_spec(kind)]
     if not installed:
-        logging.warning("neither ScaNN nor faiss is installed: the %d items are searched exactly; install clrec_tf[faiss] "
-                        "to answer faster", size)
+        logging.warning("neither ScaNN nor faiss is installed: the %d items are searched exactly; install "
+                        "clrec_tf[faiss] to answer faster", size)
     return installed[0] if installed else ExactIndex.kind
 
 

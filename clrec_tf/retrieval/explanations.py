@@ -12,10 +12,10 @@ SHOWN = 3  # clicks given of each item
 _PER_CLICK = ("history", "timestamps", "dwell", "events")
 
 
-def without(request: UserRequest, place: int) -> UserRequest:
-    """The request without the click at `place`, and without what is known of it."""
+def with_clicks(request: UserRequest, places: Sequence[int]) -> UserRequest:
+    """The request with the clicks at some places alone, and what is known of them."""
     lists = {name: getattr(request, name) for name in _PER_CLICK if getattr(request, name) is not None}
-    return dataclasses.replace(request, **{name: values[:place] + values[place + 1:] for name, values in lists.items()})
+    return dataclasses.replace(request, **{name: [values[place] for place in places] for name, values in lists.items()})
 
 
 def effects(vectors: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -47,13 +47,11 @@ def explanations(retriever: Retriever, request: UserRequest, plan, ids: Sequence
       M lists of at most `SHOWN` {"id": click, "effect": what the score loses}.
     """
     read = last_known(plan.history >= 0, retriever.bundle.manifest["max_history"])
-    lists = {name: getattr(request, name) for name in _PER_CLICK if getattr(request, name) is not None}
-    request = dataclasses.replace(request, **{name: [values[place] for place in read]
-                                              for name, values in lists.items()})
-    requests = [request] + [without(request, place) for place in range(len(read))]
+    requests = [with_clicks(request, read), *(with_clicks(request, np.delete(read, left_out))
+                                              for left_out in range(len(read)))]
     bare = dataclasses.replace(plan.options, exclude=(), allow=None, passing=())
     vectors = retriever.encode(requests, retriever.plans(requests, [bare] * len(requests))).vectors
     positions = retriever.bundle.all_positions(retriever.bundle.id_array(list(ids)))
     lost = effects(vectors[:, :plan.options.intents], retriever.bundle.item_vectors(positions))
-    return [[{"id": request.history[click], "effect": round(float(column[click]), 6)}
+    return [[{"id": request.history[read[click]], "effect": round(float(column[click]), 6)}
              for click in np.argsort(-column, kind="stable")[:SHOWN] if column[click] > 0] for column in lost.T]

@@ -49,6 +49,6 @@ def _faiss():
     try:
         import faiss  # pylint: disable=import-outside-toplevel
     except ImportError as error:
-        raise DataError(f"this index needs the package faiss-cpu, which does not load ({error}): install clrec_tf[faiss] "
-                        "or choose --index=exact") from error
+        raise DataError(f"this index needs the package faiss-cpu, which does not load ({error}): install "
+                        "clrec_tf[faiss], or choose --index=exact") from error
     return faiss

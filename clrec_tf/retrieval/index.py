@@ -1,4 +1,4 @@
-"""What every nearest-neighbour index over item vectors can do: `ExactIndex`, `ScannIndex`, `FaissIndex` and `UpdatedIndex`.
+"""What every nearest-neighbour index over item vectors can do: exact, ScaNN's, faiss', and an updated one.
 
 Letters: V items, N queries, d width. Results that a search lacks have position −1 and score −inf.
 """

@@ -15,7 +15,8 @@ from clrec_tf.retrieval.scann_index import ScannIndex
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 from clrec_tf.system.json_files import save_json
 
-_WHOLE = {index.kind: index for index in (ExactIndex, ScannIndex, FaissIndex)}  # kinds that are not made of another index
+# Kinds that are not made of another index.
+_WHOLE = {index.kind: index for index in (ExactIndex, ScannIndex, FaissIndex)}
 
 
 def save_index(folder: str, index: Index, checkpoint_hash: str) -> None:

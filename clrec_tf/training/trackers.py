@@ -80,13 +80,15 @@ class MlFlow(Tracker):
         path = os.path.join(workdir, MLFLOW_FILE)
         if not os.path.exists(path):
             return None
-        known = json_files.load_json(path, "it was just there", "remove it to track in a new run of MLflow").get("run_id")
+        facts = json_files.load_json(path, "it was just there", "remove it to track in a new run of MLflow")
+        known = facts.get("run_id")
         try:
             return self._client.get_run(known).info.run_id
         except self._error as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            logging.warning("MLflow has no run %s any more, in which this training was tracked: a new one begins", known)
+            logging.warning("MLflow has no run %s any more, in which this training was tracked: a new one begins",
+                            known)
             return None
 
     def _new(self, workdir, config):
@@ -116,8 +118,8 @@ class MlFlow(Tracker):
             tell()
         except Exception as error:  # pylint: disable=broad-except  (whatever the store or the network raises)
             if not self._warned:
-                logging.warning("MLflow did not take what it was told (%s): the training goes on, and metrics.jsonl has "
-                                "all", str(error).partition("\n")[0])
+                logging.warning("MLflow did not take what it was told (%s): the training goes on, and metrics.jsonl "
+                                "has all", str(error).partition("\n")[0])
             self._warned = True
 
 

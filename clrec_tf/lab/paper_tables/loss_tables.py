@@ -19,7 +19,8 @@ T3 = Table(
     "CLRec's items are less popular than MIND's and are clicked more often; both lists together are clicked more often "
     "than MIND's alone. Popularity index 1 is that of most-popular. `ctr@10` is known in a simulation alone, "
     "`clicked@10` is the share of users whose next click is in the list; lists of both take turns.",
-    (Row("MIND", dict(user_encoder="mind", interest_reading="target", loss="sampled_softmax")), Row("CLRec", dict(loss="contrastive")),
+    (Row("MIND", dict(user_encoder="mind", interest_reading="target", loss="sampled_softmax")),
+     Row("CLRec", dict(loss="contrastive")),
      Row("MIND and CLRec", measure=measures.lists_in_turn, needs=("MIND", "CLRec"))),
     (Column("popularity_index@10/full", 3, {ANY_DATA: {"MIND": .658, "CLRec": .224}}),
      Column("aggregate_diversity@10/full", 0), Column("ctr@10", 4, {ANY_DATA: {"MIND": .0587, "CLRec": .0630}}),
