@@ -21,9 +21,9 @@ def user_requests(histories: Any, id_type: str, query: QueryValues, request_time
 
     Args:
       histories: lists of item ids, oldest first, of users numbered from 0; a dict of such lists by user, or a Series of
-        pandas with users as its index; a frame with
-        a row per user: `user_id`, `history` and other entries of `UserRequest`; or a frame with a row per click:
-        `user_id`, `item_id` and, unless rows are in time order, `timestamp`.
+        pandas with users as its index; a frame with a row per user: `user_id`, `history` and other entries of
+        `UserRequest`; or a frame with a row per click: `user_id`, `item_id` and, unless rows are in time order,
+        `timestamp`.
       id_type: "int" or "string", of the bundle's item ids.
       query: what the model reads beside clicked items and times.
       request_time: seconds, of all users that have none of their own; None: times of clicks only order them.
