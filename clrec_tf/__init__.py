@@ -1,18 +1,14 @@
 """clrec_tf: contrastive training of candidate generators with a queue of clicked items as negatives.
 
 As a library: `import clrec_tf as clrec`, then `clrec.prepare`, `clrec.train` and `clrec.load` (docs/python.md). Their
-work begins when they are called: importing the package imports neither TensorFlow nor polars, unless TensorFlow is
-there already.
+work begins when they are called: importing the package imports neither TensorFlow nor polars.
 
 Reading order: ``losses/contrastive.py`` (the equation), ``objectives/fifo_queue.py`` (where negatives come
 from), ``models/clrec.py`` (encode -> enqueue -> loss), ``training/loop.py`` (one loop), ``train.py``.
 """
 import importlib
 import os
-import sys
 import typing
-
-from clrec_tf.errors import KerasError
 
 if typing.TYPE_CHECKING:
     from clrec_tf.api.data import prepare
@@ -24,14 +20,10 @@ __version__ = "0.1.0"
 # What the library offers -> the module that has it; prepare and train are commands too, whose modules can be called.
 _OFFERED = dict(prepare="clrec_tf.prepare", train="clrec_tf.train", load="clrec_tf.api.model")
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"
+# The package's layers are tf_keras', whatever tf.keras is; TensorFlow Recommenders' are tf.keras', and must be the same.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 # TensorFlow's C++ side reports the plugins that its own wheel registers twice as errors; Python exceptions still come.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# TensorFlow chooses its Keras at the first use of tf.keras, and keeps it.
-if "tensorflow" in sys.modules and "tf_keras" not in sys.modules["tensorflow"].keras.layers.Layer.__module__:
-    raise KerasError("clrec_tf needs Keras 2 (tf-keras), because Keras 3 does not support ParameterServerStrategy, and "
-                     "tf.keras is Keras 3 in this process already. Import clrec_tf before the first use of tf.keras, "
-                     "or set TF_USE_LEGACY_KERAS=1 in the environment")
 
 
 def __getattr__(name):

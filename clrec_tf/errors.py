@@ -15,10 +15,6 @@ class DataError(UserError):
     """A data set on disk is missing, damaged or does not match its manifest or schema."""
 
 
-class KerasError(UserError, ImportError):
-    """TensorFlow's Keras in this process is another than the package's."""
-
-
 class ClusterError(UserError):
     """A part of the cluster is absent, lost or silent. Run again to go on from the last checkpoint."""
 

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before TensorFlow: it chooses Keras 2)
+import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before tf.keras is used: Keras 2 for TFRS)
 from clrec_tf.system import locks
 
 

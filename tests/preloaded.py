@@ -8,8 +8,7 @@ import msgspec  # noqa: F401  pylint: disable=unused-import
 import prometheus_client  # noqa: F401  pylint: disable=unused-import
 import uvicorn  # noqa: F401  pylint: disable=unused-import
 
-import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before TensorFlow: it chooses Keras 2)
-import tensorflow as tf
+import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before tf.keras is used: Keras 2 for TFRS)
+import tf_keras  # noqa: F401  pylint: disable=unused-import
 
-tf.keras.layers.Layer  # pylint: disable=pointless-statement  (loads Keras)
 gc.freeze()  # the collector of a child would otherwise copy every page on which an object is

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
@@ -12,7 +13,7 @@ from tests.naive_queue import make_batch
 
 
 def test_inputs_and_kernels_are_rounded_to_eight_bits_and_biases_are_not():
-    layers = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    layers = tf_keras.Sequential([tf_keras.layers.Dense(1)])
     layers.build((None, 1))
     layers.set_weights([np.array([[1.0 + 2 ** -9]], np.float32), np.array([1.0 + 2.0 ** -9], np.float32)])
     inputs = tf.constant([[1.0], [1.0 + 2 ** -7], [1.0 + 2 ** -9]])
@@ -23,9 +24,9 @@ def test_inputs_and_kernels_are_rounded_to_eight_bits_and_biases_are_not():
 
 @pytest.mark.parametrize("activation", ["tanh", None])
 def test_values_and_gradients_are_near_those_of_float32(activation):
-    tf.keras.utils.set_random_seed(0)
+    tf_keras.utils.set_random_seed(0)
     layers, inputs = mlp(16, 32, 4, "some"), tf.random.stateless_normal([64, 16], [1, 2])
-    layers.layers[0].activation = tf.keras.activations.get(activation)
+    layers.layers[0].activation = tf_keras.activations.get(activation)
     found = []
     for dtype in (tf.float32, tf.bfloat16):
         with tf.GradientTape() as tape:

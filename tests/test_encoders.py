@@ -18,6 +18,7 @@ from clrec_tf.losses.contrastive import l2_normalize
 from clrec_tf.models.clrec import CLRec
 from tests.test_item_encoder import TAGS_AND_CATEGORY, make_encoder
 import tensorflow as tf
+import tf_keras
 
 DIM, HEADS, HISTORY = 4, 3, 5
 MINUTE_BOUNDARIES = (5, 10, 15, 30, 60, 120, 240, 480, 960, 1920, 3840)
@@ -312,7 +313,7 @@ def test_initial_directions_are_uniform():
 def test_initial_values_do_not_depend_on_the_shards(rows, dim):
     initial = embedding_initializer(16, 5)
     whole, ends = initial((rows, dim)), [0, rows // 3, rows // 2, rows]
-    np.testing.assert_array_equal(whole, tf.keras.initializers.RandomNormal(0.0, 0.25, seed=5)((rows, dim)))
+    np.testing.assert_array_equal(whole, tf_keras.initializers.RandomNormal(0.0, 0.25, seed=5)((rows, dim)))
     parts = [initial((rows, dim), partition_shape=(end - begin, dim), partition_offset=(begin, 0))
              for begin, end in zip(ends, ends[1:])]
     np.testing.assert_array_equal(tf.concat(parts, axis=0), whole)

@@ -9,6 +9,7 @@ from clrec_tf.losses import auxiliary
 from clrec_tf.losses import closed_forms
 from clrec_tf.losses import multi_vector
 import tensorflow as tf
+import tf_keras
 
 ITEMS, INTENTS, STEPS = 12, 3, 6000
 INTENT = np.arange(ITEMS) % INTENTS
@@ -32,8 +33,8 @@ def trained(p, popularity, numerator, vector_weight=0.0, weights=None, seed=0, i
     table = tf.Variable(0.1 * random.normal(size=(INTENTS, ITEMS)), dtype=tf.float32)
     logits = tf.Variable(0.1 * random.normal(size=INTENTS) if weights is None else weights, dtype=tf.float32)
     variables = [table] if weights is not None else [table, logits]
-    rate = tf.keras.optimizers.schedules.PolynomialDecay(0.05, STEPS, 1e-5)
-    optimizer = tf.keras.optimizers.Adam(rate)
+    rate = tf_keras.optimizers.schedules.PolynomialDecay(0.05, STEPS, 1e-5)
+    optimizer = tf_keras.optimizers.Adam(rate)
     optimizer.build(variables)
 
     def loss():

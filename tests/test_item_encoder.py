@@ -9,6 +9,7 @@ from clrec_tf.encoders import items as item_lib
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 import tensorflow as tf
+import tf_keras
 
 ROWS = 9
 TAGS_AND_CATEGORY = (Feature("tags", 7, 2, 6), Feature("category", 6, 1, 5))
@@ -137,7 +138,7 @@ def assert_glorot_normal(kernel):
 
 
 def test_kernels_are_glorot_normal():
-    tf.keras.utils.set_random_seed(1)
+    tf_keras.utils.set_random_seed(1)
     width = 120
     encoder = item_lib.ItemEncoder(5, width, (Feature("category", 6, 1, 5),), feature_dims=[90], projection=True,
                                    content=np.zeros((5, 80), np.float32), content_hidden=100)

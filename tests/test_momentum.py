@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
@@ -66,7 +67,7 @@ def test_the_loss_compares_with_keys_and_only_histories_learn():
     keys = KeyEncoder(model, tiny_model(seed=8), m)
     keys.begin()
     variant = build_variant("cached", model, 8, True, LocalRuntime().local_variable, keys=keys)
-    optimizer = tf.keras.optimizers.SGD(0.5, jit_compile=False)
+    optimizer = tf_keras.optimizers.SGD(0.5, jit_compile=False)
     optimizer.build(model.trainable_variables)
     call = make_train_call(model, variant, optimizer, 0.0, LocalRuntime(), keys=keys)
     norm = lambda vector: vector / np.linalg.norm(vector)

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from clrec_tf.config import TrainConfig
@@ -49,7 +50,7 @@ def test_lazy_adam_moves_rows_in_use_only_as_a_numpy_loop_says():
 
 def test_lazy_adam_equals_adam_when_every_row_has_a_gradient():
     lazy, dense = tf.Variable(tf.ones((V, D))), tf.Variable(tf.ones((V, D)))
-    ours, keras = build_optimizer(TrainConfig(learning_rate=0.05), 100), tf.keras.optimizers.Adam(0.05, jit_compile=False)
+    ours, keras = build_optimizer(TrainConfig(learning_rate=0.05), 100), tf_keras.optimizers.Adam(0.05, jit_compile=False)
     for indices, values in gradients(2, 5, rows=np.arange(V)):
         applied(ours, lazy, indices, values)
         whole = np.zeros((V, D), np.float32)
@@ -171,7 +172,7 @@ def graph_gradients(forward, *variables):
 
 def test_rows_that_repeat_in_a_plain_keras_embedding_are_summed():
     """Its gradient ends in the same operation as that of a lookup by distinct ids, and LazyAdam would keep one of them."""
-    layer = tf.keras.layers.Embedding(V, D)
+    layer = tf_keras.layers.Embedding(V, D)
     layer.build(None)
     ids, weights = tf.constant([[1, 3, 1], [5, 1, 3]]), tf.constant(np.arange(1.0, 7, dtype=np.float32).reshape(2, 3, 1))
     table = layer.embeddings

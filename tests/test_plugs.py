@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
@@ -375,7 +376,7 @@ def test_an_encoder_is_given_what_it_declares_and_told_whether_it_trains(monkeyp
     seen, model = noting(monkeypatch, declared)
     batch = make_batch([2, 3, 4, 5]) | dict.fromkeys(("time_gap", "dwell"), tf.ones([4, 2], tf.int64))
     variant = build_variant("in_batch", model, 4, False, local_variable)
-    optimizer = tf.keras.optimizers.SGD(0.1, jit_compile=False)
+    optimizer = tf_keras.optimizers.SGD(0.1, jit_compile=False)
     optimizer.build(model.trainable_variables)
     call = make_train_call(model, variant, optimizer, 0.0, LocalRuntime())
     call(iter(tf.data.Dataset.from_tensors(batch)), tf.constant(1, tf.int64))

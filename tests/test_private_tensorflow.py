@@ -8,6 +8,7 @@ import types
 from clrec_tf.system import private_tensorflow
 import numpy as np
 import tensorflow as tf
+import tf_keras
 from tensorflow.python.distribute import parameter_server_strategy_v2
 from tensorflow.python.distribute import ps_values
 from tensorflow.python.distribute.coordinator import cluster_coordinator
@@ -89,7 +90,7 @@ def test_a_call_says_whether_it_has_ended():
 
 
 def test_keras_searches_sparse_gradients_for_repeated_rows_by_the_name_that_is_overridden():
-    optimizer = tf.keras.optimizers.SGD(jit_compile=False)
+    optimizer = tf_keras.optimizers.SGD(jit_compile=False)
     assert hasattr(optimizer, "_deduplicate_sparse_grad"), GONE + "Optimizer._deduplicate_sparse_grad"
     called = []
     optimizer._deduplicate_sparse_grad = lambda gradients: called.append(len(gradients)) or gradients
@@ -100,7 +101,7 @@ def test_keras_searches_sparse_gradients_for_repeated_rows_by_the_name_that_is_o
 
 
 def test_adams_moments_are_those_of_the_variable():
-    optimizer, tables = tf.keras.optimizers.Adam(jit_compile=False), [tf.Variable([0.0]), tf.Variable([0.0, 0.0])]
+    optimizer, tables = tf_keras.optimizers.Adam(jit_compile=False), [tf.Variable([0.0]), tf.Variable([0.0, 0.0])]
     optimizer.build(tables)
     for name in ("_index_dict", "_var_key", "_momentums", "_velocities"):
         assert hasattr(optimizer, name), GONE + f"Adam.{name}"

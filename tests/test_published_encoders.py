@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.encoders.base import Clicks
@@ -244,7 +245,7 @@ def test_equal_seeds_give_equal_models(name):
     cls = ENCODERS.get(name)
     made = []
     for seed in (4, 4, 5):
-        tf.keras.utils.set_random_seed(len(made))  # Keras' own random numbers play no part
+        tf_keras.utils.set_random_seed(len(made))  # Keras' own random numbers play no part
         made.append([weight.numpy() for weight in cls(cls.Settings(**SMALL[name]), Sizes(DIM, seed=seed)).weights])
     for first, again, other in zip(*made):
         np.testing.assert_array_equal(first, again)

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.config import TrainConfig
@@ -40,7 +41,7 @@ class Trainer:
         self.model = tiny_model(similarity=similarity)
         self.table = self.model.item_encoder.ids.table
         self.variant = build_variant(kind, self.model, 8, False, LocalRuntime().local_variable)
-        self.optimizer = optimizer or tf.keras.optimizers.SGD(RATE, jit_compile=False)
+        self.optimizer = optimizer or tf_keras.optimizers.SGD(RATE, jit_compile=False)
         self.optimizer.build(self.model.trainable_variables)
         self._call = make_train_call(self.model, self.variant, self.optimizer, clip_norm, LocalRuntime())
 

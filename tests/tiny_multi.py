@@ -15,6 +15,7 @@ from clrec_tf.models.multi_clrec import MultiCLRecSettings
 from clrec_tf.objectives.multi_queue import build_multi_queue
 from clrec_tf.training.runtime import LocalRuntime
 import tensorflow as tf
+import tf_keras
 
 ITEMS, CATEGORIES, DIM, HISTORY, TEMPERATURE = 12, 5, 4, 3, 0.4
 NO_AUXILIARY = MultiCLRecSettings(routing_weight=0.0, vector_weight=0.0, balance_weight=0.0, multi_objective="paper")
@@ -24,7 +25,7 @@ CATEGORY = np.append(0, np.arange(ITEMS) % CATEGORIES + 1)  # of each item
 
 def tiny_model(intents=3, settings=NO_AUXILIARY, seed=3, **of_users):
     """Items of one category each; positions, no times; the paper's tower and objective unless told otherwise."""
-    tf.keras.utils.set_random_seed(seed)
+    tf_keras.utils.set_random_seed(seed)
     features = (Feature("category", CATEGORIES + 1, 1, CATEGORIES),)
     items = IntentItemEncoder(ITEMS + 1, DIM, features, "category", seed=seed)
     of_users = dict(residual=False, intent_context="none") | of_users

@@ -6,6 +6,7 @@ import dataclasses
 from typing import NamedTuple, Optional
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.data import schema as schema_lib
@@ -105,7 +106,7 @@ class NoSettings(Section):
     """An encoder or loss without settings of its own."""
 
 
-class UserEncoder(tf.keras.layers.Layer):
+class UserEncoder(tf_keras.layers.Layer):
     """The query tower's own part: clicks -> vectors.
 
     Subclasses are registered by `ENCODERS.register(name)`.

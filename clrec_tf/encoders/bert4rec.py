@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data.histories import UNKNOWN_GAP
 from clrec_tf.encoders.base import UserEncoder
@@ -48,8 +49,8 @@ class Bert4RecUserEncoder(UserEncoder):
         self.blocks = settings.blocks(sizes, 4 * sizes.dim)
         self.mask_vector = self.add_weight(name="mask", shape=(1, sizes.dim),
                                            initializer=embedding_initializer(sizes.dim, sizes.seed + 3))
-        self.output_map = tf.keras.layers.Dense(
-            sizes.dim, tf.nn.gelu, kernel_initializer=tf.keras.initializers.GlorotNormal(seed=sizes.seed + 4),
+        self.output_map = tf_keras.layers.Dense(
+            sizes.dim, tf.nn.gelu, kernel_initializer=tf_keras.initializers.GlorotNormal(seed=sizes.seed + 4),
             name="output_map")
         self.output_map.build((None, sizes.dim))
         self.scale = self.add_weight(name="scale", shape=(sizes.dim,), initializer="ones")

@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.dropout import dropout_setting
@@ -53,13 +54,13 @@ class CaserUserEncoder(UserEncoder):
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
         dim, count = sizes.dim, settings.caser_clicks
-        glorot = lambda number: tf.keras.initializers.GlorotUniform(seed=sizes.seed + number)
-        self.horizontal = [tf.keras.layers.Conv1D(settings.horizontal_filters, height, activation="relu",
+        glorot = lambda number: tf_keras.initializers.GlorotUniform(seed=sizes.seed + number)
+        self.horizontal = [tf_keras.layers.Conv1D(settings.horizontal_filters, height, activation="relu",
                                                   kernel_initializer=glorot(height), name=f"horizontal_{height}")
                            for height in range(1, count + 1)]
         for layer in self.horizontal:
             layer.build((None, count, dim))
-        dense = lambda units, number, **more: tf.keras.layers.Dense(units, kernel_initializer=glorot(-number), **more)
+        dense = lambda units, number, **more: tf_keras.layers.Dense(units, kernel_initializer=glorot(-number), **more)
         self.vertical = dense(settings.vertical_filters, 1, use_bias=False, name="vertical")
         self.vertical.build((None, dim, count))
         self.joined, self.output_map = dense(dim, 2, activation="relu", name="joined"), dense(dim, 3, name="output_map")

@@ -1,6 +1,7 @@
 """What a click adds to its item on the user side: when it was (time bucket), where it stood (position), what it was
 (behaviour)."""
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data.histories import UNKNOWN_GAP
 from clrec_tf.encoders import embeddings
@@ -44,7 +45,7 @@ def positions(mask: tf.Tensor, kind: str) -> tf.Tensor:
     return position * valid
 
 
-class ClickEncoder(tf.keras.layers.Layer):
+class ClickEncoder(tf_keras.layers.Layer):
     """X_t = g(y_t) + E_time[b_t] + E_pos[p_t] + E_event[e_t], the last an extension of the paper.
 
     Args:

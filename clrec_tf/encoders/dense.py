@@ -1,9 +1,10 @@
 """Dense layers whose products are computed in another type, cast by hand: Keras' mixed precision does not work with
 parameter servers. Variables, biases, activations and everything after stay float32."""
 import tensorflow as tf
+import tf_keras
 
 
-def apply_layers(layers: tf.keras.Sequential, inputs: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def apply_layers(layers: tf_keras.Sequential, inputs: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """What a stack of `Dense` layers gives, with its products in `dtype`.
 
     Args:
@@ -27,7 +28,7 @@ def product(inputs: tf.Tensor, kernel: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.matmul(tf.cast(inputs, dtype), tf.cast(kernel, dtype)), tf.float32)
 
 
-class JoinedMlp(tf.keras.layers.Layer):
+class JoinedMlp(tf_keras.layers.Layer):
     """Dense(hidden, tanh) -> Dense(units) of inputs side by side, which need not be laid out side by side.
 
     The first product of a concatenation is the sum of its parts' products; so what few rows share (a position, an
@@ -44,7 +45,7 @@ class JoinedMlp(tf.keras.layers.Layer):
     def __init__(self, widths, hidden, units, name, product_dtype=tf.float32):
         super().__init__(name=name)
         self.widths, self._product_dtype = tuple(widths), product_dtype
-        glorot = tf.keras.initializers.GlorotNormal
+        glorot = tf_keras.initializers.GlorotNormal
         self.first_kernel = self.add_weight(name="first_kernel", shape=(sum(widths), hidden), initializer=glorot())
         self.first_bias = self.add_weight(name="first_bias", shape=(hidden,), initializer="zeros")
         self.last_kernel = self.add_weight(name="last_kernel", shape=(hidden, units), initializer=glorot())

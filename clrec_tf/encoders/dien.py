@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.recurrent import last_click
@@ -25,8 +26,8 @@ def other_clicks(mask: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return tf.reshape(chosen, tf.shape(mask))
 
 
-class AttentionalUpdateCell(tf.keras.layers.Layer):
-    """AUGRU, of `tf.keras.layers.RNN`: h' = (1 − a·u)⊙h + a·u⊙tanh(n_x + r⊙(U_n·h)), with u = σ(u_x + U_u·h) and
+class AttentionalUpdateCell(tf_keras.layers.Layer):
+    """AUGRU, of `tf_keras.layers.RNN`: h' = (1 − a·u)⊙h + a·u⊙tanh(n_x + r⊙(U_n·h)), with u = σ(u_x + U_u·h) and
     r = σ(r_x + U_r·h). A step reads [u_x; r_x; n_x; a], [B,3·units + 1]: the products of its input, and its attention.
 
     Args:
@@ -38,7 +39,7 @@ class AttentionalUpdateCell(tf.keras.layers.Layer):
         super().__init__(name="cell")
         self.state_size = self.output_size = units
         self.recurrent = self.add_weight(name="recurrent", shape=(units, 3 * units),
-                                         initializer=tf.keras.initializers.GlorotUniform(seed=seed))
+                                         initializer=tf_keras.initializers.GlorotUniform(seed=seed))
 
     def call(self, inputs, states):
         """-> (h', [h'])."""
@@ -76,17 +77,17 @@ class DienUserEncoder(UserEncoder):
 
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
-        dim, glorot = sizes.dim, lambda number: tf.keras.initializers.GlorotUniform(seed=sizes.seed + number)
-        self.extractor = tf.keras.layers.GRU(dim, return_sequences=True, kernel_initializer=glorot(1),
+        dim, glorot = sizes.dim, lambda number: tf_keras.initializers.GlorotUniform(seed=sizes.seed + number)
+        self.extractor = tf_keras.layers.GRU(dim, return_sequences=True, kernel_initializer=glorot(1),
                                              recurrent_initializer=glorot(2), name="extractor")
         self.extractor.build((None, None, dim))
         self.attention = self.add_weight(name="attention", shape=(dim, dim), initializer=glorot(3))
         self.input_map, self.output_map = (
-            tf.keras.layers.Dense(units, kernel_initializer=glorot(number), name=name)
+            tf_keras.layers.Dense(units, kernel_initializer=glorot(number), name=name)
             for name, units, number in (("input_map", 3 * dim, 4), ("output_map", dim, 5)))
         for layer in (self.input_map, self.output_map):
             layer.build((None, dim))
-        self.evolution = tf.keras.layers.RNN(AttentionalUpdateCell(dim, sizes.seed + 6), name="evolution")
+        self.evolution = tf_keras.layers.RNN(AttentionalUpdateCell(dim, sizes.seed + 6), name="evolution")
         self.evolution.build((None, None, 3 * dim + 1))
 
     def call(self, clicks, training=False):

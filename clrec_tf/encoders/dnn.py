@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.dense import apply_layers
@@ -45,9 +46,9 @@ class DnnUserEncoder(UserEncoder):
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
         widths = (*settings.widths, sizes.dim)
-        self.mlp = tf.keras.Sequential([
-            tf.keras.layers.Dense(width, None if number == len(widths) - 1 else "relu",
-                                  kernel_initializer=tf.keras.initializers.GlorotUniform(seed=sizes.seed + number))
+        self.mlp = tf_keras.Sequential([
+            tf_keras.layers.Dense(width, None if number == len(widths) - 1 else "relu",
+                                  kernel_initializer=tf_keras.initializers.GlorotUniform(seed=sizes.seed + number))
             for number, width in enumerate(widths)], name="mlp")
         self.mlp.build((None, sizes.dim))
 

@@ -1,8 +1,9 @@
 """Embedding tables: one initialisation for all, and lookups that touch each row once."""
 import tensorflow as tf
+import tf_keras
 
 
-class RowNormal(tf.keras.initializers.Initializer):
+class RowNormal(tf_keras.initializers.Initializer):
     """Untruncated normal of mean 0, the same values whatever the shards of a table: each draws its part of one stream.
 
     Args:
@@ -31,7 +32,7 @@ class RowNormal(tf.keras.initializers.Initializer):
         return dict(std=self.std, seed=self.seed)
 
 
-def embedding_initializer(dim: int, seed: int) -> tf.keras.initializers.Initializer:
+def embedding_initializer(dim: int, seed: int) -> tf_keras.initializers.Initializer:
     """Untruncated normal of mean 0 and std d^−0.5, the same for every table whatever its rows.
 
     Normal, since directions of uniform vectors crowd the corners; independent of the number of rows, since tables of
@@ -62,7 +63,7 @@ def lookup(table, ids: tf.Tensor, read=lookup_distinct) -> tf.Tensor:
     return tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(rows)[1:]], 0))
 
 
-class EmbeddingTable(tf.keras.layers.Layer):
+class EmbeddingTable(tf_keras.layers.Layer):
     """A table [rows, dim] whose row 0, if `zero_is_missing`, reads as the zero vector.
 
     Args:

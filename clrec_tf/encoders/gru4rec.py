@@ -1,5 +1,5 @@
 """The recurrent query tower of GRU4Rec, `--user_encoder=gru4rec` (Hidasi et al. 2016)."""
-import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.recurrent import RecurrentUserEncoder
 from clrec_tf.settings.registry import ENCODERS
@@ -14,4 +14,4 @@ class GruUserEncoder(RecurrentUserEncoder):
     """
 
     summary = "a GRU, its last state (GRU4Rec)."
-    layer = tf.keras.layers.GRU
+    layer = tf_keras.layers.GRU

@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.recurrent import last_click
@@ -49,14 +50,14 @@ class HpmnUserEncoder(UserEncoder):
 
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
-        dim, glorot = sizes.dim, lambda number: tf.keras.initializers.GlorotUniform(seed=sizes.seed + 10 + number)
+        dim, glorot = sizes.dim, lambda number: tf_keras.initializers.GlorotUniform(seed=sizes.seed + 10 + number)
         self.layers, self.output_maps = [], []
         for i in range(settings.memory_layers):
-            self.layers.append(tf.keras.layers.GRU(dim, return_sequences=True, kernel_initializer=glorot(3 * i),
+            self.layers.append(tf_keras.layers.GRU(dim, return_sequences=True, kernel_initializer=glorot(3 * i),
                                                    recurrent_initializer=glorot(3 * i + 1), name=f"layer_{i}"))
             self.layers[-1].build((None, None, dim))
             self.output_maps.append(
-                tf.keras.layers.Dense(dim, kernel_initializer=glorot(3 * i + 2), name=f"output_map_{i}"))
+                tf_keras.layers.Dense(dim, kernel_initializer=glorot(3 * i + 2), name=f"output_map_{i}"))
             self.output_maps[-1].build((None, dim))
 
     def call(self, clicks, training=False):

@@ -1,5 +1,6 @@
 """The item encoder of Multi-CLRec, g(y) = MLP1([E_id; c; E_f; …]), and the category c by which items are routed."""
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data.features import feature_columns
 from clrec_tf.data.features import item_width
@@ -12,7 +13,7 @@ from clrec_tf.errors import UserError
 MIN_FEATURE_WIDTH = 8
 
 
-class IntentItemEncoder(tf.keras.layers.Layer):
+class IntentItemEncoder(tf_keras.layers.Layer):
     """Items [N,C] -> g [N,d], not normalized, and c [N,d] (paper, "Multi-CLRec").
 
     The category has the width d, since it is compared with the intents' prototypes; other features' widths are free.

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data.features import feature_columns
 from clrec_tf.data.features import item_width
@@ -44,7 +45,7 @@ def with_hidden_ids(rows: tf.Tensor, share: float, seed: tf.Tensor) -> tf.Tensor
     return tf.concat([tf.where(hidden, -rows[:, 0], rows[:, 0])[:, None], rows[:, 1:]], axis=1)
 
 
-class ItemEncoder(tf.keras.layers.Layer):
+class ItemEncoder(tf_keras.layers.Layer):
     """g(y) = E_id[y] + concat_f E_f[feat_f(y)] (+ content(y)), [N,C] -> [N,d], not normalized (paper, "Item Encoder").
 
     Time and position never enter: they belong to a user's click, not to the item.
@@ -72,7 +73,7 @@ class ItemEncoder(tf.keras.layers.Layer):
         self.feature_tables = [
             embeddings.EmbeddingTable(feature.rows, width, dim, True, seed + 1 + i, name=f"feature_{i}")
             for i, (feature, width) in enumerate(zip(self.features, widths))]
-        new_dense = functools.partial(tf.keras.layers.Dense, kernel_initializer="glorot_normal")
+        new_dense = functools.partial(tf_keras.layers.Dense, kernel_initializer="glorot_normal")
         self.projection = new_dense(dim, use_bias=False, name="projection") if projection else None
         if self.projection and self.features:
             self.projection.build((None, sum(widths)))
@@ -80,7 +81,7 @@ class ItemEncoder(tf.keras.layers.Layer):
         if content is not None:
             self.content = content_table(self, content)
             hidden = [new_dense(content_hidden, activation="relu")] if content_hidden else []
-            self.content_encoder = tf.keras.Sequential(hidden + [new_dense(dim)], name="content_encoder")
+            self.content_encoder = tf_keras.Sequential(hidden + [new_dense(dim)], name="content_encoder")
             self.content_encoder.build((None, content.shape[1]))
 
     def _feature_widths(self, feature_dims, projection):

@@ -1,5 +1,5 @@
 """A recurrent query tower of another cell, `--user_encoder=lstm` (Hochreiter & Schmidhuber 1997)."""
-import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.recurrent import RecurrentUserEncoder
 from clrec_tf.settings.registry import ENCODERS
@@ -12,4 +12,4 @@ class LstmUserEncoder(RecurrentUserEncoder):
     """
 
     summary = "an LSTM, its last state."
-    layer = tf.keras.layers.LSTM
+    layer = tf_keras.layers.LSTM

@@ -3,6 +3,7 @@ clicks, K interests, D width."""
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.base import UserVectors
@@ -107,14 +108,14 @@ class MindUserEncoder(UserEncoder):
 
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
-        glorot = lambda number: tf.keras.initializers.GlorotUniform(seed=sizes.seed + number)
+        glorot = lambda number: tf_keras.initializers.GlorotUniform(seed=sizes.seed + number)
         self.bilinear = self.add_weight(name="bilinear", shape=(sizes.dim, sizes.dim), initializer=glorot(0))
         self.initial_logits = self.add_weight(
             name="initial_logits", shape=(sizes.max_history, settings.interests), trainable=False,
-            initializer=tf.keras.initializers.RandomNormal(stddev=1.0, seed=sizes.seed + 1))
-        self.layers = tf.keras.Sequential([
-            tf.keras.layers.Dense(4 * sizes.dim, "relu", kernel_initializer=glorot(2)),
-            tf.keras.layers.Dense(sizes.dim, kernel_initializer=glorot(3))], name="layers")
+            initializer=tf_keras.initializers.RandomNormal(stddev=1.0, seed=sizes.seed + 1))
+        self.layers = tf_keras.Sequential([
+            tf_keras.layers.Dense(4 * sizes.dim, "relu", kernel_initializer=glorot(2)),
+            tf_keras.layers.Dense(sizes.dim, kernel_initializer=glorot(3))], name="layers")
         self.layers.build((None, sizes.dim))
 
     @classmethod

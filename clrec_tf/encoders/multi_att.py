@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.dense import apply_layers
@@ -66,13 +67,13 @@ def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
 
 def mlp(input_dim, hidden, output_dim, name):
     """Dense(hidden, tanh) -> Dense(output_dim), glorot normal kernels, built."""
-    dense = lambda width, activation: tf.keras.layers.Dense(width, activation, kernel_initializer="glorot_normal")
-    layers = tf.keras.Sequential([dense(hidden, "tanh"), dense(output_dim, None)], name=name)
+    dense = lambda width, activation: tf_keras.layers.Dense(width, activation, kernel_initializer="glorot_normal")
+    layers = tf_keras.Sequential([dense(hidden, "tanh"), dense(output_dim, None)], name=name)
     layers.build((None, input_dim))
     return layers
 
 
-class HeadAggregation(tf.keras.layers.Layer):
+class HeadAggregation(tf_keras.layers.Layer):
     """Heads [B,H,D] to one vector [B,D]: "wha", or the ablations "mean", "mean_mlp", "concat_mlp" (paper, Table 12)."""
 
     def __init__(self, kind, heads, dim):

@@ -2,6 +2,7 @@
 from typing import Sequence
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data.query_features import query_columns
 from clrec_tf.data.query_features import QueryFeature
@@ -13,7 +14,7 @@ from clrec_tf.encoders.items import feature_vectors
 HIDING_HISTORIES = 32_452_843  # added to a step's seed: draws of hidden histories are not those of hidden ids
 
 
-class QueryEncoder(tf.keras.layers.Layer):
+class QueryEncoder(tf_keras.layers.Layer):
     """u = f + e + MLP([f; e]), e = Σ_j E_j[x_j]: f what the clicks tell, x the query row; lists enter by their mean.
 
     The sum moves a user towards what all users of a value click; the MLP lets a value mean something else for each

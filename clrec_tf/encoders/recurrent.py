@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.dropout import dropout_setting
@@ -38,14 +39,14 @@ class RecurrentUserEncoder(UserEncoder):
 
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
-        glorot = lambda number: tf.keras.initializers.GlorotUniform(seed=sizes.seed + 10 + number)
+        glorot = lambda number: tf_keras.initializers.GlorotUniform(seed=sizes.seed + 10 + number)
         self.layers, width = [], sizes.dim
         for i in range(settings.rnn_layers):
             self.layers.append(self.layer(settings.rnn_units, return_sequences=True, kernel_initializer=glorot(2 * i),
                                           recurrent_initializer=glorot(2 * i + 1), name=f"layer_{i}"))
             self.layers[-1].build((None, None, width))
             width = settings.rnn_units
-        self.output_map = tf.keras.layers.Dense(sizes.dim, kernel_initializer=glorot(-1), name="output_map")
+        self.output_map = tf_keras.layers.Dense(sizes.dim, kernel_initializer=glorot(-1), name="output_map")
         self.output_map.build((None, width))
 
     def call(self, clicks, training=False):

@@ -2,6 +2,7 @@
 import dataclasses
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import UserEncoder
 from clrec_tf.encoders.mean import masked_mean
@@ -34,7 +35,7 @@ class ShanUserEncoder(UserEncoder):
     def __init__(self, settings, sizes):
         super().__init__(settings, sizes)
         self.long_term, self.short_term = (
-            tf.keras.layers.Dense(sizes.dim, "relu", name=name, kernel_initializer=tf.keras.initializers.GlorotUniform(
+            tf_keras.layers.Dense(sizes.dim, "relu", name=name, kernel_initializer=tf_keras.initializers.GlorotUniform(
                 seed=sizes.seed + number)) for number, name in enumerate(("long_term", "short_term")))
         for layer in (self.long_term, self.short_term):
             layer.build((None, None, sizes.dim))

@@ -1,6 +1,7 @@
 """Blocks of a Transformer over clicks, one class for each --transformer_layer. Letters: B users, T clicks, S of
 them that ask, D width, H heads."""
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.losses.contrastive import mask_logits
 from clrec_tf.losses.contrastive import MASKED
@@ -52,7 +53,7 @@ def multiply(values: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return tf.reshape(flat, [-1, tf.shape(values)[1], kernel.shape[1]])
 
 
-class PreNormBlock(tf.keras.layers.Layer):
+class PreNormBlock(tf_keras.layers.Layer):
     """x ← x + Attention(norm x), x ← x + W₂·ReLU(W₁·norm x): normalized clicks are queries, keys and values.
 
     Args:
@@ -77,7 +78,7 @@ class PreNormBlock(tf.keras.layers.Layer):
     def _kernel(self, name, rows, columns):
         self._seed += 1
         return self.add_weight(name=name, shape=(rows, columns),
-                               initializer=tf.keras.initializers.GlorotNormal(seed=self._seed))
+                               initializer=tf_keras.initializers.GlorotNormal(seed=self._seed))
 
     def _vector(self, name, size, value):
         return self.add_weight(name=name, shape=(size,), initializer=value)

@@ -5,6 +5,7 @@ from typing import Optional
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.encoders.base import Sizes
@@ -98,7 +99,7 @@ def build_model(config, schema: schema_lib.Schema, content=None, seed: int = 0) 
       UserError: settings that contradict each other or the data.
     """
     config.refuse_unread("model")
-    tf.keras.utils.set_random_seed(seed)
+    tf_keras.utils.set_random_seed(seed)
     model = config.model
     try:
         widths = [int(width) for width in model.feature_dims]

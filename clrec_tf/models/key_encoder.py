@@ -7,6 +7,7 @@ before it, averaged once after it. Each row has a stamp, the step of which its s
 import functools
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.embeddings import EmbeddingTable
 from clrec_tf.losses import momentum as averages
@@ -37,7 +38,7 @@ class KeyEncoder:
         for keys, queries in zip(*tables):
             keys.stamps = keys.add_weight(
                 name="stamps", shape=(keys.table.shape[0], 1), dtype=tf.int64, trainable=False,
-                initializer=tf.keras.initializers.Constant(averages.EQUAL))
+                initializer=tf_keras.initializers.Constant(averages.EQUAL))
             keys.read = functools.partial(self._read, queries=queries.table, stamps=keys.stamps)
             self._rows |= {id(part): rows for part, *rows in zip(*map(_parts, (
                 queries.table, keys.table, keys.stamps)))}

@@ -3,6 +3,7 @@
 Batches and their letters: see ``batches``.
 """
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.encoders.base import NoSettings
 from clrec_tf.encoders.items import distinct_rows
@@ -14,7 +15,7 @@ from clrec_tf.models.encoded import Encoded
 from clrec_tf.models.tower_facts import TowerFacts
 
 
-class TwoTower(TowerFacts, tf.keras.Model):
+class TwoTower(TowerFacts, tf_keras.Model):
     """The candidate tower g, the query tower f, and the score φ between them; registered by `TOWERS.register(name)`.
 
     Args:

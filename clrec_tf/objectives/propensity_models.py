@@ -5,6 +5,7 @@ The context x is the user's last click before. An exposure is a pair (after, ite
 """
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 PRIOR_EXPOSURES = 20.0  # of a context, taken from the popularity of all: q̂ of rarely seen contexts falls back on it
 RANK, LEARNING_RATE, SOFTMAX_BATCH, SOFTMAX_STEPS = 16, 0.02, 1024, 2000
@@ -94,8 +95,8 @@ class SoftmaxPropensity(tf.Module):
     def fit(self, after: np.ndarray, items: np.ndarray) -> float:
         """Maximum likelihood on exposures [N], [N], by `SOFTMAX_STEPS` steps of Adam; returns the last mean loss."""
         # Down to 0, or the noise of the last steps would stay in q̂, and in the weights 1/q̂.
-        rate = tf.keras.optimizers.schedules.PolynomialDecay(LEARNING_RATE, SOFTMAX_STEPS, 0.0)
-        optimizer = tf.keras.optimizers.Adam(rate, jit_compile=False)
+        rate = tf_keras.optimizers.schedules.PolynomialDecay(LEARNING_RATE, SOFTMAX_STEPS, 0.0)
+        optimizer = tf_keras.optimizers.Adam(rate, jit_compile=False)
         variables = [self._contexts, self._items, self._bias]
         optimizer.build(variables)
         after, items = tf.constant(after, tf.int32), tf.constant(items, tf.int32)

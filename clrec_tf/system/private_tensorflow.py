@@ -7,6 +7,7 @@ from typing import Callable
 from typing import Optional
 
 import tensorflow as tf
+import tf_keras
 from tensorflow.python.distribute.coordinator import coordinator_context
 from tensorflow.python.distribute.coordinator.values import PerWorkerValues
 
@@ -91,7 +92,7 @@ class DistinctRows:
 def adam_moments(optimizer, variable) -> tuple[tf.Variable, tf.Variable]:
     """(m, v) of a variable that a Keras 2 Adam was built for.
 
-    Needs `_index_dict`, `_var_key`, `_momentums` and `_velocities` of `tf.keras.optimizers.Adam`. Without them the lazy
+    Needs `_index_dict`, `_var_key`, `_momentums` and `_velocities` of `tf_keras.optimizers.Adam`. Without them the lazy
     Adam would have to keep moments of its own, and checkpoints would have other names.
     """
     place = optimizer._index_dict[optimizer._var_key(variable)]  # pylint: disable=protected-access

@@ -6,6 +6,7 @@ which no later step changes.
 """
 from absl import logging
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.errors import UserError
 
@@ -82,7 +83,7 @@ class CollapseWatch:
                 chance, REMEDY)
 
 
-def check_variables(model: tf.keras.Model) -> None:
+def check_variables(model: tf_keras.Model) -> None:
     """`UserError`, naming a variable, where a value of the model is NaN or infinite, so that it is not saved."""
     for variable in model.trainable_variables:
         for part in getattr(variable, "variables", [variable]):  # on parameter servers a table has several

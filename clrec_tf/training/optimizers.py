@@ -3,6 +3,7 @@ import functools
 import math
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import TrainConfig
 from clrec_tf.encoders.embeddings import DISTINCT
@@ -10,7 +11,7 @@ from clrec_tf.system.private_tensorflow import adam_moments
 from clrec_tf.system.private_tensorflow import DistinctRows
 
 
-class WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+class WarmupSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to `peak`, then constant, or half a cosine down to `peak * final_ratio` at `total_steps`."""
 
     def __init__(self, peak, warmup_steps, schedule, total_steps, final_ratio):
@@ -96,7 +97,7 @@ class _RowsInUse(DistinctRows):
         return super().add_variable_from_reference(model_variable, variable_name, shape, initial_value)
 
 
-class _SparseAdam(tf.keras.optimizers.Adam):
+class _SparseAdam(tf_keras.optimizers.Adam):
     """Adam whose moments move only for rows that have a gradient."""
 
     def update_step(self, gradient, variable):
@@ -123,11 +124,11 @@ class LazyAdam(_RowsInUse, _SparseAdam):
     """Adam (Kingma & Ba 2015) on the rows in use; equal to Adam when every row has a gradient."""
 
 
-class RowAdagrad(_RowsInUse, tf.keras.optimizers.Adagrad):
+class RowAdagrad(_RowsInUse, tf_keras.optimizers.Adagrad):
     """Adagrad (Duchi et al. 2011), which is sparse by nature."""
 
 
-def build_optimizer(config: TrainConfig, total_steps: int) -> tf.keras.optimizers.Optimizer:
+def build_optimizer(config: TrainConfig, total_steps: int) -> tf_keras.optimizers.Optimizer:
     """The optimizer of the settings.
 
     Args:

@@ -4,7 +4,7 @@ import os
 from typing import Callable, Optional
 
 from absl import logging
-import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.config import Paths
@@ -53,8 +53,8 @@ class Run:
       validation_steps: steps after which to validate, ascending.
       num_items: of the catalogue.
     """
-    model: tf.keras.Model
-    optimizer: tf.keras.optimizers.Optimizer
+    model: tf_keras.Model
+    optimizer: tf_keras.optimizers.Optimizer
     call: TrainCall
     dataset: Callable
     dispatcher: Dispatcher

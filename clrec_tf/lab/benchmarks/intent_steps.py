@@ -5,6 +5,7 @@ H vectors in place of one, and 1+H queues in place of one.
 """
 
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.lab.benchmarks.queue_steps import case_config
@@ -26,7 +27,7 @@ KINDS = ("raw", "cached")
 TOWER_ITEMS = 1000  # of a catalogue whose item encoder is not used
 
 
-class WithoutCategory(tf.keras.layers.Layer):
+class WithoutCategory(tf_keras.layers.Layer):
     """An `IntentItemEncoder` as CLRec reads it: rows [N,C] -> g [N,d] alone."""
 
     def __init__(self, encoder):

@@ -10,6 +10,7 @@ import typing
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from clrec_tf.lab.proof.exposure_simulator import ExposureSimulation
 from clrec_tf.losses import contrastive
@@ -98,8 +99,8 @@ class TableTrainer(tf.Module):
         self._contexts, self._items = simulation.exposure.shape
         self._queue = self._new_queue()
         self._table, self._sum = (tf.Variable(tf.zeros([self._contexts, self._columns()])) for _ in range(2))
-        rate = tf.keras.optimizers.schedules.PolynomialDecay(FIRST_RATE, steps, LAST_RATE)
-        self._optimizer = tf.keras.optimizers.Adam(rate)
+        rate = tf_keras.optimizers.schedules.PolynomialDecay(FIRST_RATE, steps, LAST_RATE)
+        self._optimizer = tf_keras.optimizers.Adam(rate)
         self._optimizer.build([self._table])
 
     def train(self) -> np.ndarray:
