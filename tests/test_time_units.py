@@ -112,7 +112,7 @@ def test_a_few_times_before_1980_are_said(tmp_path, caplog):
 
 def test_plausible_shares_by_hand():
     clock = time_units.Clock(0, 1_800_000_000, 1_800_000_000)
-    shares = time_units.plausible(pl.Series([0, -1, 1_700_000_000, 1_700_000_000_000, 5, None]), clock)
+    shares = time_units.plausible(time_units.tally(pl.Series([0, -1, 1_700_000_000, 1_700_000_000_000, 5, None]), clock))
     assert shares == {"s": pytest.approx(1 / 3), "ms": pytest.approx(1 / 3)}
     assert PrepareConfig.__dataclass_fields__["timestamp_unit"].metadata["choices"] == time_units.UNITS
 

@@ -46,7 +46,8 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
         report["events"] = events.counts(frame)
     if weights:
         given = f"--event_weights={','.join(settings.event_weights)}"
-        frame = frame.with_columns(kind=pl.Series(events.numbers(frame, weights, given), dtype=pl.Int64))
+        names = events.numbered(weights, events.present(frame), given)
+        frame = frame.with_columns(kind=events.numbers(frame["event"], names))
     frame, of_requests = query_features.take_context(frame, settings)
     clicks, items = number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
@@ -126,15 +127,16 @@ def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareCon
 def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
     """Behaviours of --keep_events between --from and --to."""
     if settings.keep_events:
-        kept = events.kept(frame, settings.keep_events)
+        kept = frame.filter(pl.col("event").is_in(events.kept(settings.keep_events, events.present(frame))))
         report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
     begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
     end = times.parse_bound("to", settings.to_time, settings.utc_offset)
     if begin is not None or end is not None:
         if "timestamp" not in frame.columns:
             raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
+        earliest = frame["timestamp"].filter(frame["timestamp"] > 0).min()
         for flag, text, bound in (("from", settings.from_time, begin), ("to", settings.to_time, end)):
-            times.check_bound(flag, text, bound, frame["timestamp"])
+            times.check_bound(flag, text, bound, earliest)
         kept = frame.filter((pl.col("timestamp") >= begin if begin is not None else True)
                             & (pl.col("timestamp") < end if end is not None else True))
         report["dropped_by_time"], frame = len(frame) - len(kept), kept

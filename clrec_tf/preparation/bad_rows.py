@@ -1,4 +1,6 @@
 """Rows of a log that cannot be used: found with their reasons, shown, and left out if the settings allow it."""
+from typing import Sequence
+
 from absl import logging
 import polars as pl
 
@@ -9,6 +11,8 @@ from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import ROW
 from clrec_tf.tabular_files.frames import Table
 from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files.tally import Tally
+from clrec_tf.tabular_files.tally import tally
 from clrec_tf.tabular_files.time_units import Clock
 
 EXAMPLES = 5
@@ -63,29 +67,53 @@ def leave_out(frame: pl.DataFrame, table: Table, settings: PrepareConfig) -> tup
       settings: of the command.
 
     Raises:
+      DataError: see `check`.
+    """
+    examples = _shown(table, frame.filter(pl.col("reason") > 0).select(ROW, "reason").head(EXAMPLES))
+    found = counts(frame)
+    check(found, examples, table.path, settings)
+    return (frame.filter(pl.col("reason") == 0) if found.count("bad") else frame).drop("reason"), examples
+
+
+def counts(frame: pl.DataFrame) -> Tally:
+    """How many `rows` there are, how many `bad` ones, and by `reason` how many "because N"."""
+    reasons = dict(frame["reason"].value_counts().iter_rows())
+    good = reasons.pop(0, 0)
+    return tally({"rows": len(frame), "bad": len(frame) - good,
+                  **{f"because {number}": count for number, count in reasons.items()}})
+
+
+def check(found: Tally, examples: Sequence[str], path: str, settings: PrepareConfig) -> None:
+    """Warns of the bad rows that are left out.
+
+    Args:
+      found: their `counts`.
+      examples: the first of them as text.
+      path: of the log.
+      settings: of the command.
+
+    Raises:
       DataError: there are more than --max_bad_rows bad rows, or no others.
     """
-    bad = frame.filter(pl.col("reason") > 0).select(ROW, "reason")
-    examples = _shown(table, bad.head(EXAMPLES))
-    if len(bad) == len(frame):
-        raise DataError(f"every one of the {len(bad)} rows of {table.path} is bad:\n  " + "\n  ".join(examples)
-                        + f"\nCheck --format={settings.format}, --delimiter and the column flags{_remedies(bad)}.")
-    if len(bad) > settings.max_bad_rows:
-        many = len(bad) > _MANY * len(frame)
-        leave = (f" They are {len(bad) / len(frame):.0%} of the log: too many to be left out as mistakes." if many
-                 else f" Or leave them out with --max_bad_rows={len(bad)}.")
+    rows, bad = found.count("rows"), found.count("bad")
+    if bad == rows:
+        raise DataError(f"every one of the {bad} rows of {path} is bad:\n  " + "\n  ".join(examples)
+                        + f"\nCheck --format={settings.format}, --delimiter and the column flags{_remedies(found)}.")
+    if bad > settings.max_bad_rows:
+        leave = (f" They are {bad / rows:.0%} of the log: too many to be left out as mistakes." if bad > _MANY * rows
+                 else f" Or leave them out with --max_bad_rows={bad}.")
         raise DataError(
-            f"{table.path} has {len(bad)} bad of {len(frame)} rows, --max_bad_rows={settings.max_bad_rows} are "
+            f"{path} has {bad} bad of {rows} rows, --max_bad_rows={settings.max_bad_rows} are "
             "tolerated:\n  " + "\n  ".join(examples) + f"\nCorrect them, or check --format={settings.format} and the "
-            f"column flags{_remedies(bad)}.{leave}")
+            f"column flags{_remedies(found)}.{leave}")
     for example in examples:
         logging.warning("bad row left out: %s", example)
-    return (frame.filter(pl.col("reason") == 0) if len(bad) else frame).drop("reason"), examples
 
 
-def _remedies(bad: pl.DataFrame) -> str:
+def _remedies(found: Tally) -> str:
     """What the reasons found call for, most frequent first."""
-    numbers = bad["reason"].value_counts(sort=True)["reason"].to_list()
+    reasons = {name.removeprefix("because "): count for name, count in found.sums.items() if name.startswith("because ")}
+    numbers = sorted(map(int, reasons), key=lambda number: -reasons[str(number)])
     remedies = dict.fromkeys(remedy for number in numbers if (remedy := list(REASONS.values())[number]))
     return "".join(f"; {remedy}" for remedy in remedies)
 

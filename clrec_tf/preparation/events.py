@@ -1,8 +1,7 @@
 """Behaviours of a log, such as pv and buy, those that are kept, and what each weighs."""
 import math
-from typing import Sequence
+from typing import Optional, Sequence
 
-import numpy as np
 import polars as pl
 
 from clrec_tf.errors import UserError
@@ -10,27 +9,40 @@ from clrec_tf.errors import UserError
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-def kept(frame: pl.DataFrame, wanted: Sequence[str]) -> pl.DataFrame:
-    """The clicks whose `event` is one of those wanted; a column of truth values takes 1 and 0, too.
+def present(frame: pl.DataFrame) -> Optional[list[str]]:
+    """The behaviours of a log, sorted; None without a column `event`."""
+    return frame["event"].drop_nulls().unique().sort().to_list() if "event" in frame.columns else None
+
+
+def kept(wanted: Sequence[str], found: Optional[list[str]]) -> list[str]:
+    """The behaviours of a log that are wanted; of truth values, 1 and 0 are known, too.
+
+    Args:
+      wanted: --keep_events.
+      found: those that are `present`.
 
     Raises:
       UserError: there are no behaviours, or one that is wanted is not among them.
     """
     flag = f"--keep_events={','.join(wanted)}"
-    if "event" not in frame.columns:
+    if found is None:
         raise UserError(f"{flag}: the log has no behaviours; give --event_column, or leave --keep_events out")
-    present = frame["event"].drop_nulls().unique().sort().to_list()
-    names = {behaviour: _same(behaviour.strip(), present) for behaviour in wanted}
-    unknown = sorted(behaviour for behaviour, name in names.items() if name not in present)
+    names = {behaviour: _same(behaviour.strip(), found) for behaviour in wanted}
+    unknown = sorted(behaviour for behaviour, name in names.items() if name not in found)
     if unknown:
-        raise UserError(f"{flag}: {unknown[0]} is not in the log, which has {', '.join(present[:20])}")
-    return frame.filter(pl.col("event").is_in(list(names.values())))
+        raise UserError(f"{flag}: {unknown[0]} is not in the log, which has {', '.join(found[:20])}")
+    return list(names.values())
 
 
 def counts(frame: pl.DataFrame) -> dict[str, int]:
     """How many clicks are of each behaviour, the most frequent first; of those without one under "(none)"."""
-    by_kind = frame["event"].fill_null("(none)").value_counts(sort=True)
-    return dict(zip(by_kind["event"].to_list(), by_kind["count"].to_list()))
+    by_kind = frame["event"].fill_null("(none)").value_counts()
+    return in_order(dict(zip(by_kind["event"].to_list(), by_kind["count"].to_list())))
+
+
+def in_order(by_kind: dict[str, int]) -> dict[str, int]:
+    """Counts of behaviours, the most frequent first, equal ones by name."""
+    return dict(sorted(by_kind.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def weights_of(given: Sequence[str]) -> dict[str, float]:
@@ -50,25 +62,34 @@ def weights_of(given: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def numbers(frame: pl.DataFrame, weights: dict[str, float], flag: str) -> np.ndarray:
-    """Number of each click's behaviour among the weights, from 1; 0: it has none, which weighs 1. [N] int64.
+def numbered(weights: dict[str, float], found: Optional[list[str]], flag: str) -> dict[str, int]:
+    """Number of each behaviour of a log among the weights, from 1; a click without one has 0, which weighs 1.
+
+    Args:
+      weights: by behaviour, as given.
+      found: those that are `present`.
+      flag: for messages.
 
     Raises:
       UserError: there are no behaviours, one has no weight, or a weight is of none.
     """
-    if "event" not in frame.columns:
+    if found is None:
         raise UserError(f"{flag}: the log has no behaviours; give --event_column, which --format=columns reads, or leave "
                         "--event_weights out")
-    present = frame["event"].drop_nulls().unique().sort().to_list()
-    names = {_same(kind, present): number for number, kind in enumerate(weights, 1)}
-    for kind in present:
+    names = {_same(kind, found): number for number, kind in enumerate(weights, 1)}
+    for kind in found:
         if kind not in names:
             raise UserError(f"{flag}: {kind} has no weight, though the log has it: give it one, or leave it out with "
                             "--keep_events")
-    absent = [kind for kind in names if kind not in present]
+    absent = [kind for kind in names if kind not in found]
     if absent:
-        raise UserError(f"{flag}: {absent[0]} is not in the log, which has {', '.join(present[:20])}")
-    return frame["event"].replace_strict(names, default=0, return_dtype=pl.Int64).fill_null(0).to_numpy()
+        raise UserError(f"{flag}: {absent[0]} is not in the log, which has {', '.join(found[:20])}")
+    return names
+
+
+def numbers(events: pl.Series, names: dict[str, int]) -> pl.Series:
+    """Behaviours [N] by their numbers, int64; 0 where there is none."""
+    return events.replace_strict(names, default=0, return_dtype=pl.Int64).fill_null(0)
 
 
 def _same(wanted: str, present: list[str]) -> str:

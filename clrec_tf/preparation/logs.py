@@ -4,7 +4,7 @@ Each format says only where its columns stand (`formats`); checks, time stamps a
 """
 import dataclasses
 import os
-from typing import Optional
+from typing import Callable, Optional
 
 from absl import logging
 import polars as pl
@@ -85,7 +85,8 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
     table, path = source.table, source.table.path
     clock = times.clock_of(settings)
     with frames.readable(path):
-        clicks, of_a_unit = _cleaned(source, settings)
+        texts = cleaned(source, settings)
+        clicks, of_a_unit = typed(texts, settings, path, texts)
         frame = clicks.collect(engine="streaming")
         rows = table.rows.select(pl.len()).collect().item() if table.records is not None else None
     if rows != table.records:
@@ -98,16 +99,20 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
         frame = frame.with_columns(times.from_numbers(frame["timestamp"], settings.timestamp_unit, path, clock))
     frame = frame.with_columns(bad_rows.reason(frame.columns, settings, clock, source.header).alias("reason"))
     good, examples = bad_rows.leave_out(frame.drop(EXTRA, strict=False), table, settings)
-    text_ids = _text_ids(good, source, settings)
+    text_ids = text_ids_of(good, path, table.where, settings)
     if "timestamp" in good.columns:
-        times.check_plausible(good["timestamp"], path)
+        times.check_plausible(times.span(good["timestamp"]), path)
     return Log(good.drop(ROW), source.features, source.columns, source.items, len(frame), len(frame) - len(good),
                examples, table.lines, text_ids)
 
 
-def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, bool]:
-    """Canonical columns with their types; and whether time stamps are numbers of a unit."""
-    clicks, of_a_unit = source.clicks, False
+def cleaned(source: Source, settings: PrepareConfig) -> pl.LazyFrame:
+    """Canonical columns, those of text without white space and words for what is missing.
+
+    Raises:
+      UserError: a column holds lists or records; DataError: ids are floats that have lost digits.
+    """
+    clicks = source.clicks
     schema, nulls = clicks.collect_schema(), settings.null_values
     names, path = schema.names(), source.table.path
     for name in names:
@@ -119,9 +124,22 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
             values.check_exact(clicks.select(name).collect()[name], name, path)
     texts = [name for name in names if name in ("user", "item", "event", "title")
              or schema[name] == pl.String and name not in (ROW, EXTRA)]
-    clicks = clicks.with_columns(values.text(pl.col(name), schema[name], nulls).alias(name) for name in texts)
+    return clicks.with_columns(values.text(pl.col(name), schema[name], nulls).alias(name) for name in texts)
+
+
+def typed(clicks: pl.LazyFrame, settings: PrepareConfig, path: str, first: pl.LazyFrame
+          ) -> tuple[pl.LazyFrame, bool]:
+    """`cleaned` columns with their types; and whether time stamps are numbers of a unit.
+
+    Args:
+      clicks: of the log, or of a part of it.
+      settings: of the command.
+      path: for messages.
+      first: the log, or its first time stamps, by which their form is told.
+    """
+    names, of_a_unit = clicks.collect_schema().names(), False
     if "timestamp" in names:
-        seconds, of_a_unit = times.to_seconds(clicks, settings, path)
+        seconds, of_a_unit = times.to_seconds(first, settings, path)
         clicks = clicks.with_columns(seconds.alias("timestamp"))
     if "dwell" in names:
         clicks = clicks.with_columns(dwell.to_seconds(clicks))
@@ -132,24 +150,30 @@ def _cleaned(source: Source, settings: PrepareConfig) -> tuple[pl.LazyFrame, boo
     return clicks, of_a_unit
 
 
-def _text_ids(frame: pl.DataFrame, source: Source, settings: PrepareConfig) -> str:
-    """Says which ids make a catalogue's ids text where others are integers."""
+def text_ids_of(clicks: pl.DataFrame, path: str, where: Callable[[int], str], settings: PrepareConfig) -> str:
+    """Says which ids make a catalogue's ids text where others are integers.
+
+    Args:
+      clicks: `ROW` and item, of all clicks or of the first one of each item, in order.
+      path: of the log.
+      where: how a person finds a row.
+      settings: of the command.
+    """
     if settings.id_type == "string":
         return ""
-    odd = ~frame.select(ids.is_integer(pl.col("item")))["item"]
+    odd = ~clicks.select(ids.is_integer(pl.col("item")))["item"]
     if not odd.any():
         return ""
     if odd.all():
-        if frame["item"].str.contains(r"^-?[0-9]+$").all():
+        if clicks["item"].str.contains(r"^-?[0-9]+$").all():
             logging.info("%s: item ids such as %s are kept as text: integers are those from 0 to 10^18 - 1, without "
-                         "zeros in front", source.table.path, frame["item"][0])
+                         "zeros in front", path, clicks["item"][0])
         return ""
-    texts = frame.filter(odd)
-    distinct, total = texts["item"].n_unique(), frame["item"].n_unique()
+    texts = clicks.filter(odd)
+    distinct, total = texts["item"].n_unique(), clicks["item"].n_unique()
     text = (f"{distinct} of {total} item ids are no integers from 0 to 10^18 - 1, the first {texts['item'][0]!r} "
-            f"({source.table.where(texts[ROW][0])})")
+            f"({where(texts[ROW][0])})")
     if distinct * 2 <= total:
         logging.warning("%s: all ids are text, since %s; if such rows are mistakes, --id_type=int counts them as bad "
-                        "rows",
-                        source.table.path, text)
+                        "rows", path, text)
     return text

@@ -10,9 +10,12 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.tabular_files.tally import Tally
+from clrec_tf.tabular_files.tally import tally
 from clrec_tf.tabular_files import time_units
 from clrec_tf.tabular_files.time_units import Clock
 from clrec_tf.tabular_files.time_units import PLAUSIBLE_SECOND
+from clrec_tf.tabular_files.time_units import shown
 
 LATEST_SECOND = 100_000_000_000  # the year 5138: what is later is in milliseconds
 EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier has no date
@@ -133,45 +136,41 @@ def _note_unit(settings) -> None:
 
 
 def from_numbers(raw: pl.Series, unit: str, path: str, clock: Clock) -> pl.Series:
-    """Numeric time stamps [N] -> int64 seconds, null where a number is no date.
-
-    Raises:
-      DataError: the unit is not evident, or is given and evidently another.
-    """
-    if unit == "auto":
-        unit = time_units.tell(raw, path, clock)
-        if unit != "s":
-            logging.info("%s: time stamps such as %d are read as %s (--timestamp_unit)", path, raw.max(), unit)
-    elif other := time_units.better(raw, unit, clock):
-        example = raw.filter(raw > 0).first()
-        was, would = (shown_or_beyond(time_units.convert(pl.Series([example]), name, clock.offset)[0])
-                      for name in (unit, other))
-        raise DataError(f"{path}: --timestamp_unit={unit} makes {example} the time {was}; as {other} it would be "
-                        f"{would}: give --timestamp_unit={other}, or leave the flag out")
-    return time_units.convert(raw, unit, clock.offset)
+    """Numeric time stamps [N] -> int64 seconds, null where a number is no date. Raises: see `time_units.settled`."""
+    return time_units.convert(raw, time_units.settled(time_units.tally(raw, clock), unit, path, clock), clock.offset)
 
 
-def check_plausible(seconds: pl.Series, path: str) -> None:
+def span(seconds: pl.Series) -> Tally:
+    """What `check_plausible` asks of time stamps [N]; tallies of parts of a log add up."""
+    early = seconds.filter((seconds > 0) & (seconds < PLAUSIBLE_SECOND))
+    return tally(dict(rows=len(seconds), early=len(early), negative=(seconds < 0).sum()),
+                 dict(any=seconds.min(), early=early.min(), positive=seconds.filter(seconds > 0).min()),
+                 dict(any=seconds.max()))
+
+
+def check_plausible(found: Tally, path: str) -> None:
     """Warns of time stamps that are evidently none, such as a column of quantities; 0 means unknown and passes.
+
+    Args:
+      found: their `span`.
+      path: for messages.
 
     Raises:
       DataError: one has no date.
     """
-    latest, earliest = seconds.max(), seconds.min()
+    latest, earliest = found.highest.get("any"), found.lowest.get("any")
     if earliest is not None and earliest < EARLIEST_SECOND:
         raise DataError(f"{path} has the time stamp {earliest}, which as seconds lies before the year 5: {REMEDY}")
     if latest is not None and 0 < latest < PLAUSIBLE_SECOND:
         logging.warning("the latest time stamp of %s is %d, as seconds since 1970 %s: it looks like no time; %s", path,
                         latest, shown(latest, 0.0), REMEDY)
-    early = ((seconds > 0) & (seconds < PLAUSIBLE_SECOND)).sum()
-    if 0 < early < 0.1 * len(seconds):
+    if 0 < found.count("early") < 0.1 * found.count("rows"):
         logging.warning("%s has %d time stamps before 1980, such as %s, which come first of their users' clicks; drop "
-                        "them with --from if they are none", path, early,
-                        shown(seconds.filter((seconds > 0) & (seconds < PLAUSIBLE_SECOND)).first(), 0.0))
-    negative = (seconds < 0).sum()
-    if negative:
+                        "them with --from if they are none", path, found.count("early"),
+                        shown(found.lowest["early"], 0.0))
+    if found.count("negative"):
         logging.warning("%s has %d negative time stamps, such as %d, which count as unknown: they look like no times; "
-                        "%s", path, negative, earliest, REMEDY)
+                        "%s", path, found.count("negative"), earliest, REMEDY)
 
 
 def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
@@ -184,7 +183,7 @@ def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
     if _is_number(text) and np.isfinite(float(text)):
         raw = pl.Series([int(float(text)) if not re.fullmatch(r"-?\d+", text) else int(text)])
         clock = Clock(round(utc_offset * 3600), _YEAR_2100, _YEAR_2100)
-        unit = "s" if 10**9 <= abs(raw[0]) < 10**10 else time_units.tell(raw, f"--{flag}", clock)
+        unit = "s" if 10**9 <= abs(raw[0]) < 10**10 else time_units.tell(time_units.tally(raw, clock), f"--{flag}", clock)
         return int(time_units.convert(raw, unit, clock.offset)[0])
     try:
         moment = datetime.datetime.fromisoformat(text.strip())
@@ -195,25 +194,8 @@ def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
 
 
-def check_bound(flag: str, text: str, bound: Optional[int], seconds: pl.Series) -> None:
-    """`UserError` where a bound is a number of the first years after 1970 and the log is not."""
-    earliest = seconds.filter(seconds > 0).min()
+def check_bound(flag: str, text: str, bound: Optional[int], earliest: Optional[int]) -> None:
+    """`UserError` where a bound is a number of the first years after 1970 and the log, from `earliest` on, is not."""
     if bound is not None and 0 < bound < PLAUSIBLE_SECOND <= (earliest or 0) and _is_number(text):
         raise UserError(f"--{flag}={text} is {shown(bound, 0.0)} as seconds since 1970, and the log begins at "
                         f"{shown(earliest, 0.0)}: give a date such as {shown(earliest, 0.0)[:10]}")
-
-
-def shown_or_beyond(seconds: Optional[int]) -> str:
-    """A time for messages, which may be none."""
-    try:
-        return "that is none" if seconds is None else shown(seconds, 0.0)
-    except (ValueError, OverflowError, OSError):
-        return "of a year beyond 9999"
-
-
-def shown(seconds: Optional[int], utc_offset: float) -> Optional[str]:
-    """An ISO date-time in local time, for reports."""
-    if seconds is None:
-        return None
-    zone = datetime.timezone(datetime.timedelta(hours=utc_offset))
-    return datetime.datetime.fromtimestamp(int(seconds), zone).isoformat()

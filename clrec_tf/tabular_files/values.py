@@ -47,8 +47,17 @@ def check_exact(column: pl.Series, name: str, path: str) -> None:
 
 def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
     """Ids "5801.0" as "5801", which is said, if every number among them is whole; else as they are."""
+    return without_fractions(ids) if are_whole(ids, what, path) else ids
+
+
+def are_whole(ids: pl.Series, what: str, path: str) -> bool:
+    """Whether there are ids such as "5801.0", and every number among them is whole, which is said.
+
+    Raises:
+      DataError: most of them have lost digits.
+    """
     if not ids.str.contains(".", literal=True).any():
-        return ids
+        return False
     distinct = ids.drop_nulls().unique()
     scientific = distinct.filter(distinct.str.contains(_SCIENTIFIC))
     if 2 * len(scientific) > len(distinct):
@@ -56,9 +65,14 @@ def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
                         "integers or as text, not as floats")
     whole = distinct.filter(distinct.str.contains(_WHOLE))
     if not len(whole) or len(whole) < distinct.str.contains(_FRACTION).sum():
-        return ids
+        return False
     logging.info("%s: %s ids that are whole numbers are read as such: %s as %s", path, what, whole[0],
                  whole[0].partition(".")[0])
+    return True
+
+
+def without_fractions(ids: pl.Series) -> pl.Series:
+    """Ids that are whole numbers, such as "5801.0", without their fraction."""
     return ids.to_frame("id").select(
         pl.when(pl.col("id").str.contains(_WHOLE)).then(pl.col("id").str.replace(r"\.0*$", ""))
         .otherwise(pl.col("id")))["id"].alias(ids.name)
