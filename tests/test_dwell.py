@@ -77,10 +77,10 @@ def test_flags_that_fit_no_log(tmp_path):
 
 
 def test_summary_warns_of_milliseconds_and_of_nothing(caplog):
-    assert dwell.summary(np.array([-1, 4, 8, 9])) == dict(known_share=0.75, median_seconds=8.0) and not caplog.text
-    assert dwell.summary(np.array([20_000, 30_000])) == dict(known_share=1.0, median_seconds=25_000.0)
+    assert dwell.summary(np.array([-1, 4, 8, 9]), np.array([1, 1, 1, 1])) == dict(known_share=0.75, median_seconds=8.0) and not caplog.text
+    assert dwell.summary(np.array([20_000, 30_000]), np.array([7, 7])) == dict(known_share=1.0, median_seconds=25_000.0)
     assert "divide them by 1000" in caplog.text
-    assert dwell.summary(np.array([-1, -1])) == dict(known_share=0.0) and "check --dwell_column" in caplog.text
+    assert dwell.summary(np.array([-1]), np.array([2])) == dict(known_share=0.0) and "check --dwell_column" in caplog.text
 
 
 @pytest.mark.parametrize("settings", [

@@ -1,5 +1,6 @@
 """How well the next category can be foreseen, by hand and in logs whose entropy is known."""
 import numpy as np
+import polars as pl
 import pytest
 
 from clrec_tf.preparation import foresight
@@ -48,10 +49,21 @@ def test_transitions_met_once_are_no_knowledge():
     assert found["entropy_given_last"] >= found["entropy"] - 0.01
 
 
+def of_features(clicks, mask, rows):
+    return foresight.of_features(foresight.pairs_of_features(clicks, mask, clicks.user, rows))
+
+
+def test_counts_of_parts_add_up():
+    before, after, users = walk(50, 20, 0.5, 8)
+    parts = [foresight.pairs(before[users % 3 == part], after[users % 3 == part], users[users % 3 == part])
+             for part in range(3)]
+    assert foresight.figures(foresight.summed(pl.concat(parts))) == foresight.foresight(before, after, users) != {}
+
+
 def test_only_clicks_in_a_row_of_one_user_that_are_trained_on():
     clicks = Clicks(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 0, 1, 2]), None, None)
     rows = np.array([[3, 0], [1, 2], [2, 0]])
-    found = foresight.of_features(clicks, np.array([True, True, False, True, True, True]), ["genre"], [rows])
+    found = of_features(clicks, np.array([True, True, False, True, True, True]), {"genre": rows})
     assert found == {"genre": foresight.foresight(np.array([3, 3]), np.array([1, 1]), np.array([0, 1]))}
-    assert foresight.of_features(clicks, np.array([True] + [False] * 5), ["genre"], [rows]) == {}
+    assert of_features(clicks, np.array([True] + [False] * 5), {"genre": rows}) == {}
     assert foresight.foresight(np.array([1]), np.array([1]), np.array([0])) == {}

@@ -52,12 +52,12 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     clicks, items = number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
-    report["plausibility"] = plausibility.of_clicks(clicks, users, items["item"], time.time(), settings.utc_offset)
+    report["plausibility"] = plausibility.of_clicks(plausibility.seen(clicks), users, items["item"], time.time(), settings.utc_offset)
     kept = splits.most_recent(clicks, settings.max_sequence_length)
     report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
                   users=int(kept.user[-1]) + 1, items=len(items))
     if kept.dwell is not None:
-        report["dwell"] = dwell.summary(kept.dwell)
+        report["dwell"] = dwell.summary(*np.unique(kept.dwell, return_counts=True))
     part = split(kept, settings, identity["seed"], report)
     columns = [*user_features.read(users, settings),
                *(dataclasses.replace(each, codes=each.codes[kept.context]) for each in of_requests)]

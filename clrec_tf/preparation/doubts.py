@@ -11,15 +11,16 @@ _OF_THE_ITEM = 0.5  # see `doubt_request`; Online Retail has description .97, pr
 _SAMPLE = 1_000_000  # clicks that are looked at
 
 
-def doubt_category(name: str, kind: str, codes: np.ndarray, names, count: np.ndarray) -> None:
+def doubt_category(name: str, kind: str, rows: int, names, count: np.ndarray) -> None:
     """Warns where a feature has no value, or a category about as many as there are rows with one: a number, or an id.
 
     Args:
-      name, kind, codes: of the column.
+      name, kind: of the column.
+      rows: that have a value.
       names: its values, by number.
       count: [values], training clicks of each.
     """
-    rows, used = int(np.count_nonzero(codes)), np.count_nonzero(count)
+    used = np.count_nonzero(count)
     if not used:
         logging.warning("%s has no value in the training part, so that nothing is learned of it: leave it out", name)
     if kind == CATEGORY and used > 100 and used > _EACH_ITS_OWN * rows:

@@ -27,14 +27,21 @@ def to_seconds(clicks: pl.LazyFrame) -> pl.Expr:
     return pl.when(unknown).then(pl.lit(UNKNOWN, pl.Int64)).otherwise(whole).alias("dwell")
 
 
-def summary(seconds: np.ndarray) -> dict:
-    """For the report: how many [N] are known, and their median; warns of what look like no dwell times."""
-    known = seconds[seconds >= 0]
-    if not len(known):
-        logging.warning("not one of %d dwell times is known: check --dwell_column", len(seconds))
+def summary(seconds: np.ndarray, counts: np.ndarray) -> dict:
+    """For the report: how many are known, and their median; warns of what look like no dwell times.
+
+    Args:
+      seconds: [S] distinct dwell times, ascending.
+      counts: [S], clicks that have each.
+    """
+    known, total = seconds >= 0, int(counts.sum())
+    ends = np.cumsum(counts[known])
+    if not len(ends):
+        logging.warning("not one of %d dwell times is known: check --dwell_column", total)
         return dict(known_share=0.0)
-    median = float(np.median(known))
+    middle = seconds[known][np.searchsorted(ends, [(ends[-1] - 1) // 2, ends[-1] // 2], side="right")]
+    median = float(middle.mean())
     if median > LONG:
         logging.warning("half of the dwell times are over %d seconds: if they are milliseconds, divide them by 1000 "
                         "before you prepare", median)
-    return dict(known_share=round(len(known) / len(seconds), 6), median_seconds=median)
+    return dict(known_share=round(int(ends[-1]) / total, 6), median_seconds=median)

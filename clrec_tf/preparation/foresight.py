@@ -5,60 +5,79 @@ Probabilities come from half of the users and are measured on the others, so tha
 knowledge. Letters: N pairs of a click and the one after it.
 """
 import numpy as np
+import polars as pl
 
 PRIOR_CLICKS = 5.0  # by which a value's transitions are mixed with how frequent values are anyway
 
 
 def foresight(before: np.ndarray, after: np.ndarray, users: np.ndarray) -> dict:
-    """What the value of a click says about that of the next.
+    """`figures` of pairs.
 
     Args:
       before, after: int [N], values of a click and of its user's next, from 0.
       users: int [N].
+    """
+    return figures(pairs(before, after, users))
+
+
+def pairs(before: np.ndarray, after: np.ndarray, users: np.ndarray) -> pl.DataFrame:
+    """How often each `before` and `after` stand together: `learned` of users of even numbers, `measured` of others."""
+    even = users % 2 == 0
+    return summed(pl.DataFrame(dict(before=before, after=after, learned=even.astype(np.int64),
+                                    measured=(~even).astype(np.int64))))
+
+
+def summed(found: pl.DataFrame) -> pl.DataFrame:
+    """`pairs`, whose counts stand in several rows, with one row for each."""
+    return found.group_by("before", "after").sum().sort("before", "after")
+
+
+def figures(found: pl.DataFrame) -> dict:
+    """What the value of a click says about that of the next.
+
+    Args:
+      found: `pairs`.
 
     Returns:
       entropy: of the next value if only frequencies are known, nats; entropy_given_last: if the last value is known
       too, both as cross-entropies; top1, top1_constant: how often the likeliest value comes, knowing that and not
       knowing it. Empty without pairs in both halves.
     """
-    learned = users % 2 == 0
-    if not learned.any() or learned.all():
+    before, after, learned, measured = (found[name].to_numpy() for name in ("before", "after", "learned", "measured"))
+    if not learned.any() or not measured.any():
         return {}
     size = int(max(before.max(), after.max())) + 1
-    frequency = np.bincount(after[learned], minlength=size) + 0.5
+    frequency = np.bincount(after, weights=learned, minlength=size) + 0.5
     frequency /= frequency.sum()
-    keys, counts = np.unique(before[learned].astype(np.int64) * size + after[learned], return_counts=True)
-    totals = np.bincount(before[learned], minlength=size)
-    measured, following = before[~learned], after[~learned]
-    places = np.minimum(np.searchsorted(keys, measured.astype(np.int64) * size + following), len(keys) - 1)
-    met = np.where(keys[places] == measured.astype(np.int64) * size + following, counts[places], 0)
-    chances = (met + PRIOR_CLICKS * frequency[following]) / (totals[measured] + PRIOR_CLICKS)
+    totals = np.bincount(before, weights=learned, minlength=size)
+    chances = (learned + PRIOR_CLICKS * frequency[after]) / (totals[before] + PRIOR_CLICKS)
     # The likeliest after each value: the largest count, of a value that was not met the most frequent of all.
     likeliest = np.full(size, frequency.argmax())
-    order = np.argsort(counts, kind="stable")
-    likeliest[keys[order] // size] = keys[order] % size
-    rounded = lambda number: round(float(number), 4)
-    return dict(entropy=rounded(-np.log(frequency[following]).mean()),
-                entropy_given_last=rounded(-np.log(chances).mean()),
-                top1=rounded((likeliest[measured] == following).mean()),
-                top1_constant=rounded((following == frequency.argmax()).mean()))
+    order = np.argsort(learned, kind="stable")
+    order = order[learned[order] > 0]
+    likeliest[before[order]] = after[order]
+    mean = lambda values: round(float(np.average(values, weights=measured)), 4)
+    return dict(entropy=mean(-np.log(frequency[after])), entropy_given_last=mean(-np.log(chances)),
+                top1=mean(likeliest[before] == after), top1_constant=mean(after == frequency.argmax()))
 
 
-def of_features(clicks, mask: np.ndarray, names, feature_rows) -> dict:
-    """`foresight` of each feature over training clicks; of several values by an item's first.
+def pairs_of_features(clicks, mask: np.ndarray, users: np.ndarray, feature_rows: dict[str, np.ndarray]
+                      ) -> dict[str, pl.DataFrame]:
+    """`pairs` of each feature over training clicks; of several values by an item's first.
 
     Args:
       clicks: `splits.Clicks`, a user's together and in order.
       mask: bool [N], which are trained on.
-      names: of the features.
-      feature_rows: [items of the log, width] int32 of each.
-
-    Returns:
-      name -> `foresight`, without those that have none.
+      users: int [N], number of each click's user in the log.
+      feature_rows: name -> [items of the log, width] int32.
     """
-    users, items = clicks.user[mask], clicks.item[mask]
-    pairs = users[1:] == users[:-1]
-    before, after, users = items[:-1][pairs], items[1:][pairs], users[1:][pairs]
-    found = {name: foresight(rows[before, 0], rows[after, 0], users)
-             for name, rows in zip(names, feature_rows) if len(users)}
-    return {name: figures for name, figures in found.items() if figures}
+    numbers, items, own = users[mask], clicks.item[mask], clicks.user[mask]
+    together = own[1:] == own[:-1]
+    before, after, numbers = items[:-1][together], items[1:][together], numbers[1:][together]
+    return {name: pairs(rows[before, 0], rows[after, 0], numbers) for name, rows in feature_rows.items()}
+
+
+def of_features(found: dict[str, pl.DataFrame]) -> dict:
+    """Name -> `figures` of its `pairs`, without those that have none."""
+    known = {name: figures(counts) for name, counts in found.items()}
+    return {name: values for name, values in known.items() if values}

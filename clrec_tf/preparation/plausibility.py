@@ -5,6 +5,7 @@ such as one user with a third of all clicks.
 
 Letters: N clicks, U users, V items.
 """
+import dataclasses
 import statistics
 from typing import Optional
 
@@ -30,46 +31,72 @@ MANY_BAD = 0.05  # of the rows
 FEW_ODD = 0.05  # share of ids that are no integers among those that are
 
 
-def of_clicks(clicks: Clicks, users: pl.Series, items: pl.Series, now: float, utc_offset: float) -> dict:
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What the figures of a log's clicks are made of.
+
+    Attributes:
+      per_user, per_item: [U] and [V] clicks, by number.
+      seconds: [S] distinct time stamps, ascending; None without time stamps.
+      at_second: [S] clicks of each.
+      together: clicks at the same second as another of their user.
+    """
+    per_user: np.ndarray
+    per_item: np.ndarray
+    seconds: Optional[np.ndarray] = None
+    at_second: Optional[np.ndarray] = None
+    together: int = 0
+
+
+def seen(clicks: Clicks) -> Seen:
+    """Of N clicks, by user and oldest first."""
+    per_user, per_item = np.bincount(clicks.user), np.bincount(clicks.item)
+    if clicks.timestamp is None:
+        return Seen(per_user, per_item)
+    return Seen(per_user, per_item, *np.unique(clicks.timestamp, return_counts=True), at_equal_times(clicks))
+
+
+def at_equal_times(clicks: Clicks) -> int:
+    """Clicks at the same second as another of their user."""
+    same = (np.diff(clicks.user) == 0) & (np.diff(clicks.timestamp) == 0) & (clicks.timestamp[1:] > 0)
+    return int((np.append(False, same) | np.append(same, False)).sum())
+
+
+def of_clicks(found: Seen, users: pl.Series, items: pl.Series, now: float, utc_offset: float) -> dict:
     """Figures of the clicks as read and filtered.
 
     Args:
-      clicks: N clicks, by user and oldest first.
+      found: see there.
       users, items: original ids [U] and [V] by number.
       now: seconds.
       utc_offset: hours, for dates.
     """
-    per_user, per_item = np.bincount(clicks.user), np.bincount(clicks.item)
     odd = items.filter(~integers(items))
     figures = dict(
-        users=len(per_user), items=len(per_item), median_clicks_per_user=statistics.median_low(per_user.tolist()),
-        heaviest_user=_heaviest(per_user, users), heaviest_item=_heaviest(per_item, items),
+        users=len(found.per_user), items=len(found.per_item),
+        median_clicks_per_user=statistics.median_low(found.per_user.tolist()),
+        heaviest_user=_heaviest(found.per_user, users), heaviest_item=_heaviest(found.per_item, items),
         ids=dict(type="string" if len(odd) else "int", no_integers=len(odd), such_as=odd.head(3).to_list()))
-    if clicks.timestamp is None:
+    if found.seconds is None:
         return figures
-    known = clicks.timestamp[clicks.timestamp > 0]
-    figures |= dict(unknown_times=len(clicks.timestamp) - len(known), equal_times=_equal_times(clicks),
-                    whole_days=bool(len(known)) and not ((known + round(utc_offset * 3600)) % DAY).any())
-    if len(known):
-        last, rank = known.max(), int(np.ceil((1 - OUTLIERS) * len(known))) - 1
-        usual = np.partition(known, rank)[rank]
+    clicks, known = int(found.at_second.sum()), found.seconds > 0
+    seconds, counts = found.seconds[known], found.at_second[known]
+    figures |= dict(unknown_times=clicks - int(counts.sum()), equal_times=round(found.together / clicks, 4),
+                    whole_days=bool(len(seconds)) and not ((seconds + round(utc_offset * 3600)) % DAY).any())
+    if len(seconds):
+        last, rank = seconds[-1], int(np.ceil((1 - OUTLIERS) * counts.sum())) - 1
+        usual = seconds[np.searchsorted(np.cumsum(counts), rank, side="right")]
         shown = lambda second: times.shown(int(second), utc_offset)
         figures |= dict(
-            first=shown(known.min()), last=shown(last), days=round(float(last - known.min()) / DAY, 2),
-            most_until=shown(usual), stretched=round(float(last - usual) / max(float(last - known.min()), 1.0), 4),
-            in_1970=int(np.count_nonzero(known < EARLIEST)), in_the_future=int(np.count_nonzero(known > now + DAY)))
+            first=shown(seconds[0]), last=shown(last), days=round(float(last - seconds[0]) / DAY, 2),
+            most_until=shown(usual), stretched=round(float(last - usual) / max(float(last - seconds[0]), 1.0), 4),
+            in_1970=int(counts[seconds < EARLIEST].sum()), in_the_future=int(counts[seconds > now + DAY].sum()))
     return figures
 
 
 def _heaviest(counts, ids):
     number = int(counts.argmax())
     return dict(id=ids[number], clicks=int(counts[number]), share=round(float(counts[number] / counts.sum()), 4))
-
-
-def _equal_times(clicks):
-    """Share of clicks at the same second as another of their user."""
-    same = (np.diff(clicks.user) == 0) & (np.diff(clicks.timestamp) == 0) & (clicks.timestamp[1:] > 0)
-    return round(float((np.append(False, same) | np.append(same, False)).mean()), 4)
 
 
 def complete(report: dict, lines: Optional[int], content: Optional[np.ndarray]) -> dict:

@@ -29,12 +29,23 @@ class Column:
       name, source, kind: see `QueryFeature`.
       codes: int32 [N,width], 0 = missing; of clicks in the order of the log, or of users by number.
       values: by code from 1: texts, or of a number float32.
+      repeats: [N] clicks that each row of codes stands for; None: one each.
     """
     name: str
     source: str
     kind: str
     codes: np.ndarray
     values: Sequence
+    repeats: Optional[np.ndarray] = None
+
+    def missing(self, rows: np.ndarray) -> float:
+        """Share of what the codes are of that has no known value in `rows` [N,width]."""
+        return round(float(np.average((rows == 0).all(axis=1), weights=self.repeats)), 6)
+
+    def known(self) -> int:
+        """How many codes are not missing."""
+        found = np.count_nonzero(self.codes, axis=1)
+        return int(found.sum() if self.repeats is None else (found * self.repeats).sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,19 +158,39 @@ def encode(columns: Sequence[Column], weights: dict[str, np.ndarray], earlier, s
     Raises:
       DataError: a feature is of another kind than the earlier one of its name.
     """
-    columns = sorted(columns, key=lambda each: each.source != query_lib.USER)  # stable
-    parts = [_encoded(each, weights[each.source], earlier, settings) for each in columns]
-    features = tuple(feature for feature, _, _ in parts)
+    features, rows, found = encode_each(columns, [weights[each.source] for each in columns], earlier, settings)
+    joined = {source: [rows[feature.key] for feature in features if feature.source == source] for source in weights}
+    joined = {source: np.concatenate(own, axis=1) if own else None for source, own in joined.items()}
+    return dataclasses.replace(found, profile=joined[query_lib.USER], context=joined[CONTEXT])
+
+
+def encode_each(columns: Sequence[Column], weights: Sequence[np.ndarray], earlier, settings: PrepareConfig
+                ) -> tuple[tuple[QueryFeature, ...], dict[str, np.ndarray], Encoded]:
+    """Numbers of each feature by itself.
+
+    Args:
+      columns: of users and of requests.
+      weights: of each column: [N] training clicks of each row of its codes.
+      earlier, settings: see `encode`.
+
+    Returns:
+      The features, users' first; key -> [N,width] int32 rows of each; and what `encode` returns, without rows.
+
+    Raises:
+      DataError: see `encode`.
+    """
+    pairs = sorted(zip(columns, weights), key=lambda pair: pair[0].source != query_lib.USER)  # stable
+    parts = [(each, *_encoded(each, weight, earlier, settings)) for each, weight in pairs]
+    features = tuple(feature for _, feature, _, _ in parts)
     inputs = [feature.input for feature in features]
     repeated = next((name for name in inputs if inputs.count(name) > 1), None)
     if repeated:
         names = ", ".join(repr(feature.name) for feature in features if feature.input == repeated)
         raise UserError(f"the columns {names} would both be called {repeated} in requests: rename one of them")
-    rows = {source: [rows for feature, rows, _ in parts if feature.source == source] for source in weights}
-    joined = {source: np.concatenate(found, axis=1) if found else None for source, found in rows.items()}
-    return Encoded(features, joined[query_lib.USER], joined[CONTEXT],
-                   {feature.key: found for feature, _, found in parts if feature.kind != NUMBER},
-                   {feature.key: round(float((rows == 0).all(axis=1).mean()), 6) for feature, rows, _ in parts})
+    names = {feature.key: found for _, feature, _, found in parts if feature.kind != NUMBER}
+    missing = {feature.key: each.missing(rows) for each, feature, rows, _ in parts}
+    return features, {feature.key: rows for _, feature, rows, _ in parts}, Encoded(
+        features, values=names, missing=missing)
 
 
 def _encoded(given: Column, weights, earlier, settings):
@@ -173,7 +204,7 @@ def _encoded(given: Column, weights, earlier, settings):
     np.add.at(count, given.codes, np.broadcast_to(weights[:, None], given.codes.shape))
     count = count[1:]
     if given.kind == NUMBER:
-        doubts.doubt_category(given.name, NUMBER, given.codes, given.values, count)
+        doubts.doubt_category(given.name, NUMBER, given.known(), given.values, count)
         bounds = before.bounds if before is not None else bounds_of(given.values, count, settings.number_bins)
         feature = QueryFeature(given.name, given.source, NUMBER, len(bounds) + 2, 1, bounds)
         numbers = query_lib.bins_of(given.values, bounds)
@@ -182,7 +213,7 @@ def _encoded(given: Column, weights, earlier, settings):
     here = set(known)
     new = [(-count[place], text) for place, text in enumerate(given.values) if count[place] and text not in here]
     names = [*known, *(text for _, text in sorted(new))]
-    doubts.doubt_category(given.name, given.kind, given.codes, names, count)
+    doubts.doubt_category(given.name, given.kind, given.known(), names, count)
     places = {text: number for number, text in enumerate(names, 1)}
     numbers = np.array([0, *(places.get(text, 0) for text in given.values)], np.int32)
     trained = given.codes[weights > 0]

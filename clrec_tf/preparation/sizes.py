@@ -5,8 +5,11 @@ from clrec_tf.data.features import Feature
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.split_log import SplitLog
+from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation.vocabulary import Vocabulary
+from clrec_tf.tabular_files.tally import Tally
+from clrec_tf.tabular_files.tally import tally
 
 EVALUATED = {"valid": splits.VALID, "test": splits.TEST}
 
@@ -20,30 +23,49 @@ def growth(log: SplitLog, vocabulary: Vocabulary, values: dict[str, list[str]]) 
                 **(dict(new_values=new) if new else {}))
 
 
-def dropped(log: SplitLog, mask: np.ndarray) -> dict:
-    """Of the training part, what is not trained on: sequences that are too short."""
-    short = (log.part == splits.TRAIN) & ~mask
-    return dict(users=len(np.unique(log.clicks.user[short])), clicks=int(short.sum()))
+def counts(clicks: Clicks, part: np.ndarray, mask: np.ndarray, sequences: dict[str, Sequences],
+           vocabulary: Vocabulary) -> Tally:
+    """Sizes of the parts, and of what is not trained on; those of some users add up to those of all.
 
-
-def of_parts(log: SplitLog, sequences: dict[str, Sequences], vocabulary: Vocabulary) -> dict:
-    """Sizes of the parts by name."""
-    train = sequences["train"]
-    return dict(train=dict(sequences=len(train), clicks=len(train.item)),
-                **{name: _of_part(log, which, sequences[name], vocabulary)
-                   for name, which in EVALUATED.items()})
-
-
-def _of_part(log: SplitLog, which: int, sequences: Sequences, vocabulary: Vocabulary) -> dict:
-    """Sizes of a part, and how much of it the vocabulary does not hold."""
-    clicks, part = log.clicks, log.part
+    Args:
+      clicks: N clicks, by user.
+      part: [N] part of each.
+      mask: [N], which are trained on.
+      sequences: by name of the part.
+      vocabulary: see there.
+    """
+    short = (part == splits.TRAIN) & ~mask
+    sums = {"dropped users": len(np.unique(clicks.user[short])), "dropped clicks": short.sum()}
     known = (vocabulary.item_id > 0) & (vocabulary.item_id <= len(vocabulary.items))
-    target = part == which
-    history = (part < which) & np.isin(clicks.user, clicks.user[target])
-    share = lambda mask: round(float(1 - known[clicks.item[mask]].mean()), 6) if mask.any() else 0.0
-    return dict(sequences=len(sequences), targets=int(sequences.target_count.sum()), clicks=len(sequences.item),
-                users_without_known_history=len(np.unique(clicks.user[target])) - len(sequences),
-                unknown_share_of_targets=share(target), unknown_share_of_histories=share(history))
+    for name, own in sequences.items():
+        sums |= {f"{name} sequences": len(own), f"{name} targets": own.target_count.sum(), f"{name} clicks": len(own.item)}
+    for name, which in EVALUATED.items():
+        target = part == which
+        history = (part < which) & np.isin(clicks.user, clicks.user[target])
+        sums[f"{name} users"] = len(np.unique(clicks.user[target]))
+        for kind, chosen in (("targets", target), ("histories", history)):
+            sums |= {f"{name} of {kind}": chosen.sum(), f"{name} unknown of {kind}": (~known[clicks.item[chosen]]).sum()}
+    return tally(sums)
+
+
+def dropped(found: Tally) -> dict:
+    """Of the training part, what is not trained on: sequences that are too short."""
+    return dict(users=found.count("dropped users"), clicks=found.count("dropped clicks"))
+
+
+def of_parts(found: Tally) -> dict:
+    """Sizes of the parts by name; of `counts`."""
+    return dict(train=dict(sequences=found.count("train sequences"), clicks=found.count("train clicks")),
+                **{name: _of_part(found, name) for name in EVALUATED})
+
+
+def _of_part(found, name):
+    """Sizes of a part, and how much of it the vocabulary does not hold."""
+    sequences = found.count(f"{name} sequences")
+    share = lambda kind: round(found.count(f"{name} unknown of {kind}") / max(1, found.count(f"{name} of {kind}")), 6)
+    return dict(sequences=sequences, targets=found.count(f"{name} targets"), clicks=found.count(f"{name} clicks"),
+                users_without_known_history=found.count(f"{name} users") - sequences,
+                unknown_share_of_targets=share("targets"), unknown_share_of_histories=share("histories"))
 
 
 def of_query(features: tuple[QueryFeature, ...], missing: dict[str, float]) -> dict:

@@ -85,16 +85,19 @@ def leave_one_out(clicks: Clicks) -> np.ndarray:
     return np.where(from_first + from_last + 1 >= 3, part, TRAIN).astype(np.int8)
 
 
-def last_days(clicks: Clicks, test_days: int, valid_days: int, utc_offset: float) -> np.ndarray:
+def last_days(clicks: Clicks, test_days: int, valid_days: int, utc_offset: float, latest: Optional[int] = None
+              ) -> np.ndarray:
     """Part of each click [N] by its local day: the last `test_days` are TEST, the `valid_days` before them VALID.
 
     Args:
       clicks: with time stamps.
       test_days, valid_days: numbers of days.
       utc_offset: hours added to UTC before days are counted.
+      latest: time of the last click of the log, where these are not all of its clicks.
     """
-    day = (clicks.timestamp + round(utc_offset * 3600)) // DAY
-    before_test = day.max() - test_days
+    shift = round(utc_offset * 3600)
+    day = (clicks.timestamp + shift) // DAY
+    before_test = ((clicks.timestamp.max() if latest is None else latest) + shift) // DAY - test_days
     return np.where(day > before_test, TEST, np.where(day > before_test - valid_days, VALID, TRAIN)).astype(np.int8)
 
 

@@ -42,9 +42,14 @@ def by_user(clicks: Clicks, quantile: float, valid_share: float, seed: int) -> n
       Of users tested or validated, the last click is TEST or VALID and the others `CONTEXT`; a user with a single click
       is among them without history. Of the others, all clicks are TRAIN, but the last is `LEFT_OUT` at label 0.
     """
+    last = clicks.timestamp[np.diff(clicks.user, append=-1) != 0]
+    return parts(clicks, split_time(last, quantile), valid_share, seed, np.arange(len(last)))
+
+
+def parts(clicks: Clicks, after: int, valid_share: float, seed: int, users: np.ndarray) -> np.ndarray:
+    """`by_user` of some users: their numbers [U] in the log, and the time `after` which a last click is tested."""
     is_last = np.diff(clicks.user, append=-1) != 0
-    last, users = clicks.timestamp[is_last], np.arange(np.count_nonzero(is_last))
-    tested = last > split_time(last, quantile)
+    tested = clicks.timestamp[is_last] > after
     validated = ~tested & (user_draws(seed, VALIDATION, users) < valid_share)
     target = np.where(tested, TEST, np.where(validated, VALID, np.where(labels(seed, users), TRAIN, LEFT_OUT)))
     earlier = np.where(tested | validated, CONTEXT, TRAIN)

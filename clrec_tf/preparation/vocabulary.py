@@ -29,19 +29,19 @@ def bucket(text: str, buckets: int) -> int:
     return zlib.crc32(text.encode()) % buckets
 
 
-def build(original_ids: pl.Series, training_items: np.ndarray, min_count: int, oov_buckets: int,
+def build(original_ids: pl.Series, counts: np.ndarray, min_count: int, oov_buckets: int,
           numbered: np.ndarray | None = None) -> Vocabulary:
     """Numbers the items by falling training count, ties by original id (numbers by value, strings by code point).
 
     Args:
       original_ids: [items of the log] strings.
-      training_items: [training clicks] index into them.
+      counts: [items of the log] training clicks of each.
       min_count: items with fewer training clicks stay outside; 0: none does.
       oov_buckets: hash buckets for items outside; 0: their id is 0.
       numbered: see `continued`: items that have a number already; None: none has.
     """
     numbered = np.zeros(0, np.int64) if numbered is None else numbered
-    counts, unnumbered = np.bincount(training_items, minlength=len(original_ids)), np.ones(len(original_ids), bool)
+    unnumbered = np.ones(len(original_ids), bool)
     unnumbered[numbered[numbered >= 0]] = False
     frame = pl.DataFrame({"id": original_ids, "count": counts}).with_row_index("item").filter(
         (pl.col("count") >= min_count) & pl.Series(unnumbered))
