@@ -84,6 +84,12 @@ def _log_unused(used: typing.Sequence[str]):
         logging.info("flags given that this command does not use: %s", " ".join(unused))
 
 
+def _given() -> frozenset[str]:
+    """Names of the settings whose flags the user gave."""
+    return frozenset(field.name for section in all_sections().values() for field in dataclasses.fields(section)
+                     if flags.FLAGS[_flag(field)].present)
+
+
 def _reads(uses, key, field) -> bool:
     """Whether a command that `uses` sections, or single settings as "section.setting", reads this field."""
     section = key.partition(":")[0]
@@ -91,7 +97,7 @@ def _reads(uses, key, field) -> bool:
 
 
 def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[str], usage: str,
-        takes_words: bool = False):
+        takes_words: bool = False, takes_given: bool = False):
     """Runs one command.
 
     Args:
@@ -100,6 +106,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
       usage: its help text.
       takes_words: whether words that are no flags, which stand among them in any order, are given to `main` as well,
         as a list; others refuse them.
+      takes_given: whether the names of the settings that the user gave are given to `main` as well, as a frozenset.
     """
     _import_plugins(sys.argv)
     define_flags()
@@ -113,7 +120,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
             if len(argv) > 1 and not takes_words:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
-            code = main(read_flags(), *([argv[1:]] if takes_words else []))
+            code = main(read_flags(), *([argv[1:]] if takes_words else []), *([_given()] if takes_given else []))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code

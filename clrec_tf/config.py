@@ -15,6 +15,7 @@ from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.data import WorldConfig
 from clrec_tf.settings.days import DaysConfig
+from clrec_tf.settings.diagnosis import DoctorConfig
 from clrec_tf.settings.dial import DialConfig
 from clrec_tf.settings.model import ModelConfig
 from clrec_tf.settings.paper_tables import TablesConfig
@@ -40,7 +41,7 @@ SECTIONS = dict(
     cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, report=ReportConfig, export=ExportConfig,
     retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig, days=DaysConfig, benchmark=BenchmarkConfig,
     proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig,
-    tables=TablesConfig)
+    tables=TablesConfig, doctor=DoctorConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
 PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES, PRETEXTS))
@@ -93,6 +94,7 @@ class Config:
     proof: ProofConfig = ProofConfig()
     randomised: RandomisedConfig = RandomisedConfig()
     tables: TablesConfig = TablesConfig()
+    doctor: DoctorConfig = DoctorConfig()
     plugs: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):

@@ -1,9 +1,16 @@
 """python -m clrec_tf.doctor: runs one operation of each package that clrec_tf stands on, and names the remedy.
 
-pip does not notice versions that do not fit: broken sets install cleanly and fail later, in the middle of a job."""
+  python -m clrec_tf.doctor
+  python -m clrec_tf.doctor --flagfile=FLAGS --json=findings.json
+
+pip does not notice versions that do not fit: broken sets install cleanly and fail later, in the middle of a job. With
+the flags of other commands their deployment is checked too: TF_CONFIG and its addresses, storage, the data set, the
+run, the bundle, GPUs and memory. Nothing is changed. Exit codes: 0 nothing is wrong, 1 something is, 2 bad flags."""
 import importlib
 from importlib import metadata
+import os
 import sys
+import time
 from typing import Optional
 
 # Nothing of clrec_tf is imported here: its settings, and so every flag, need packages whose absence is to be reported.
@@ -128,17 +135,27 @@ def _version(package) -> Optional[str]:
         return None
 
 
-def main(config) -> int:
-    """Runs the command, which has no settings; exit code 1 if anything does not work."""
-    del config
-    results = diagnose()
+def main(config, given: frozenset = frozenset()) -> int:
+    """Runs the command.
+
+    Args:
+      config: all settings; None where a package is at fault that they are made of.
+      given: names of those that were given; without any, and without TF_CONFIG, packages alone are looked at.
+
+    Returns:
+      The exit code: 1 if anything does not work.
+    """
+    begun, results = time.monotonic(), diagnose()
     for package, (version, what, works) in results.items():
         print(f"{_MARKS[works]}  {package:<24} {version:<10} {what}")
-    if all(works is not False for _, _, works in results.values()):
-        return 0
-    wanted = "serve" if results["the service"][2] is False else ""  # which installs all the others too
-    print(f"remedy: install the tested set: {remedy(wanted)}", file=sys.stderr)
-    return 1
+    broken = any(works is False for _, _, works in results.values())
+    if broken:
+        wanted = "serve" if results["the service"][2] is False else ""  # which installs all the others too
+        print(f"remedy: install the tested set: {remedy(wanted)}", file=sys.stderr)
+    if config is None or not (given or os.environ.get("TF_CONFIG")):
+        return int(broken)
+    from clrec_tf.diagnosis import deployment  # pylint: disable=import-outside-toplevel
+    return deployment.diagnose(config, given, begun, results) or int(broken)
 
 
 def remedy(extra: str = "") -> str:
@@ -157,7 +174,9 @@ def run() -> None:
         if code := main(None):
             sys.exit(code)
         raise  # every package works: the fault is ours
-    command_line.run(main, uses=(), usage=__doc__)
+    command_line.run(main, usage=__doc__, takes_given=True, uses=(
+        "doctor", "benchmark.json", "paths", "prepare", "model", "loss", "train", "cluster", "serve", "days", "report",
+        "export", "retrieve", "update"))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,13 @@ def check_files(folder: str, files: dict) -> None:
 
     All sizes first: of a copy under way that is found out without reading what has come.
     """
+    for name, path in check_sizes(folder, files).items():
+        if _sha256(path) != files[name]["sha256"]:
+            raise _differs(path, files[name])
+
+
+def check_sizes(folder: str, files: dict) -> dict[str, str]:
+    """The same of their sizes alone; returns name -> path."""
     paths = {}
     for name, expected in files.items():
         path = paths[name] = os.path.normpath(os.path.join(folder, name))
@@ -81,9 +88,7 @@ def check_files(folder: str, files: dict) -> None:
             raise DataError(f"{path} is missing though the manifest lists it: export again, or copy the bundle again")
         if os.path.getsize(path) != expected["bytes"]:
             raise _differs(path, expected)
-    for name, expected in files.items():
-        if _sha256(paths[name]) != expected["sha256"]:
-            raise _differs(paths[name], expected)
+    return paths
 
 
 def _differs(path, expected):

@@ -20,7 +20,7 @@ class BenchmarkConfig(Section):
         "loss beside bare matrix products, its steps beside CLRec's), retrieval (nearest items among a tenth of "
         "--benchmark_items and all: exact, ScaNN at --target_recall, updated, faiss if installed), serve (the "
         "retrieval service under load; its bundles stay in --workdir, if given).")
-    json: str = setting("", "File for the figures as JSON, besides printing them.", path=True)
+    json: str = setting("", "File for the figures, or doctor's findings, as JSON, besides printing them.", path=True)
     rectools_python: str = setting("", "Interpreter that has RecTools, with PyTorch (suite quality; without, RecTools "
                                        "is left out).", path=True)
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",

@@ -14,7 +14,7 @@ from typing import Optional
 from absl import logging
 
 SUFFIX = ".lock"
-_NONE_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
+NO_LOCKS_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 
 
 class Lock:
@@ -81,7 +81,7 @@ def take(path: str, wait: bool = False, create: bool = True) -> Optional[Lock]:
             os.close(descriptor)
             return None
         except OSError as error:
-            if error.errno not in _NONE_HERE:
+            if error.errno not in NO_LOCKS_HERE:
                 os.close(descriptor)
                 raise
             certain = False

@@ -31,6 +31,11 @@ def kept(folder: str) -> list[str]:
     return [os.path.join(folder, f"{NAME}-{step}") for step in steps]
 
 
+def is_sound(folder: str) -> bool:
+    """Whether TensorFlow's list of the checkpoints in a folder says which is the newest, and that one is there."""
+    return _listed(folder) is not None
+
+
 def newest(folder: str) -> Optional[str]:
     """The last of `kept`, None where there is none."""
     return next(reversed(kept(folder)), None)

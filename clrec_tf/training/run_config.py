@@ -110,17 +110,25 @@ def check_resumable(saved: dict, config: config_lib.Config, schema_hash: str, ha
     behaviours or not."""
     workdir = config.paths.workdir
     check_schema(saved, schema_hash, config.paths.data_dir, workdir)
+    for name, (earlier, after) in differences(saved, config, has_events).items():
+        raise UserError(f"--{name}={after} differs from {earlier}, with which the run in --workdir={workdir} was "
+                        f"started: give the old value to go on, or another --workdir to start anew")
+
+
+def differences(saved: dict, config: config_lib.Config, has_events: bool = True) -> dict[str, tuple]:
+    """Settings that a run keeps from beginning to end and that differ: name -> (of the run, of `config`).
+
+    Args:
+      saved: of the run.
+      config: settings now.
+      has_events: whether the data tell of behaviours.
+    """
     now, defaults = (_fixed(json.loads(json.dumps(record(c)))) for c in (config, config_lib.Config()))
     saved, defaults, unread = _fixed(saved), defaults | before(saved), config.unread()
     unread |= set() if has_events else {"use_events"}
-    for name, after in now.items():
-        if name in unread:
-            continue
-        # A setting that did not exist when the run was started had what is its default now, or was as `before` says.
-        earlier = saved.get(name, defaults[name])
-        if earlier != after:
-            raise UserError(f"--{name}={after} differs from {earlier}, with which the run in --workdir={workdir} was "
-                            f"started: give the old value to go on, or another --workdir to start anew")
+    # A setting that did not exist when the run was started had what is its default now, or was as `before` says.
+    pairs = {name: (saved.get(name, defaults[name]), after) for name, after in now.items() if name not in unread}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _fixed(values: dict) -> dict:

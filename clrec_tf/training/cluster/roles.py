@@ -64,6 +64,12 @@ def task_from_environment():
         raise UserError(f"{TF_CONFIG} has the address {wrong[0]!r}: it must be host:port, as in \"host1:2222\"")
     if len(set(alike)) < len(alike):
         raise UserError(f"{TF_CONFIG} has an address twice: each task needs one of its own; {', '.join(alike)[:300]}")
+    ports = [address for address in alike if not 1 <= int(address.rpartition(":")[2][:6]) <= 65_535]
+    if ports:
+        raise UserError(f"{TF_CONFIG} has the address {ports[0]!r}: a port is a number from 1 to 65535")
+    unknown = sorted(set(addresses) - set(ROLES))
+    if unknown:
+        raise UserError(f"{TF_CONFIG} has a role {unknown[0]!r}: choose from {', '.join(ROLES)}")
     expected = f"{TF_CONFIG} has the cluster {json.dumps(addresses)[:300]}"
     if role not in ROLES:
         raise UserError(f"{TF_CONFIG} has the task type {role!r}: choose from {', '.join(ROLES)}")
