@@ -15,7 +15,7 @@ class DoctorConfig(Section):
         "quick: sizes of files, shapes in checkpoints. full: also the sha256 of every file, every record of the data "
         "and every number of the checkpoints.", choices=("quick", "full"))
     doctor_deadline_s: float = setting(60.0, "Seconds for all checks together, after which those that have not ended "
-                                             "are faults. Full checks read all data: about 1 s for 0.3 GB.", lower=1.0)
+                                             "are faults. Full checks read all data.", lower=1.0)
     address_deadline_s: float = setting(5.0, "Seconds in which each address of TF_CONFIG must answer.", lower=0.1)
     doctor_read_only: tuple[str, ...] = setting((), "Flags of folders that this deployment only reads, of "
                                                     f"{', '.join(ONLY_READ)}: export_dir for a server.")
