@@ -1,4 +1,5 @@
 """Runs a command: flags from the dataclasses of ``config``, errors to exit codes. The only reader of FLAGS."""
+import contextlib
 import dataclasses
 import importlib
 import re
@@ -17,10 +18,14 @@ from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
 from clrec_tf.settings.setting import choices_of
 from clrec_tf.settings.setting import help_of
+from clrec_tf.settings.stores import StoresConfig
+from clrec_tf.stores import door
+from clrec_tf.stores import names
 from clrec_tf.system import own_log
 from clrec_tf.system import process_exit
 from clrec_tf.system import termination
 
+WORDS = "RUN"  # how openers and messages call words that are no flags
 ALIASES = {"from_time": "from", "to_time": "to"}
 
 
@@ -62,16 +67,30 @@ def _flag(field) -> str:
     return ALIASES.get(field.name, field.name)
 
 
-def read_flags() -> config_lib.Config:
-    """All sections, and the settings beside the code, from the parsed flags."""
-    def value(field):
-        given = flags.FLAGS[_flag(field)].value
-        return tuple(given) if isinstance(given, list) else given
+def read_flags(values: typing.Optional[dict] = None) -> config_lib.Config:
+    """All sections, and the settings beside the code, from the parsed flags or other `values` of them."""
+    values = flag_values() if values is None else values
+    sections = {key: _section(section, values) for key, section in config_lib.SECTIONS.items()}
+    return config_lib.Config(**sections, plugs={name: values[name] for name in config_lib.plug_fields()})
 
-    sections = {key: section(**{field.name: value(field) for field in dataclasses.fields(section)})
-                for key, section in config_lib.SECTIONS.items()}
-    plugs = {name: value(field) for name, field in config_lib.plug_fields().items()}
-    return config_lib.Config(**sections, plugs=plugs)
+
+def flag_values() -> dict:
+    """Name of each setting -> what its flag was given."""
+    fields = [field for section in config_lib.SECTIONS.values() for field in dataclasses.fields(section)]
+    values = {field.name: flags.FLAGS[_flag(field)].value for field in (*fields, *config_lib.plug_fields().values())}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _section(section, values):
+    return section(**{field.name: values[field.name] for field in dataclasses.fields(section)})
+
+
+@contextlib.contextmanager
+def _stores_opened(stores, words):
+    """Settings and words of the command, with local paths for what lies in stores."""
+    values = flag_values() | {WORDS: words}
+    with door.opened(values, stores, _section(StoresConfig, values)) as local, own_log.rewritten(names.shown):
+        yield read_flags(local), list(local[WORDS])
 
 
 def _log_unused(used: typing.Sequence[str]):
@@ -97,7 +116,8 @@ def _reads(uses, key, field) -> bool:
 
 
 def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[str], usage: str,
-        takes_words: bool = False, takes_given: bool = False):
+        takes_words: bool = False, takes_given: bool = False,
+        stores: typing.Optional[typing.Mapping[str, door.Opener]] = None):
     """Runs one command.
 
     Args:
@@ -107,6 +127,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
       takes_words: whether words that are no flags, which stand among them in any order, are given to `main` as well,
         as a list; others refuse them.
       takes_given: whether the names of the settings that the user gave are given to `main` as well, as a frozenset.
+      stores: name of each setting that may be an address of a store -> its opener (``stores/door``); `WORDS`: of words.
     """
     _import_plugins(sys.argv)
     define_flags()
@@ -120,9 +141,10 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
             if len(argv) > 1 and not takes_words:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
-            code = main(read_flags(), *([argv[1:]] if takes_words else []), *([_given()] if takes_given else []))
+            with _stores_opened(stores or {}, argv[1:]) as (config, words):
+                code = main(config, *([words] if takes_words else []), *([_given()] if takes_given else []))
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {names.shown(str(error))}", file=sys.stderr)
             code = error.exit_code
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)

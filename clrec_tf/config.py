@@ -33,14 +33,15 @@ from clrec_tf.settings.serving import EvaluateConfig
 from clrec_tf.settings.serving import ExportConfig
 from clrec_tf.settings.serving import ReportConfig
 from clrec_tf.settings.serving import RetrieveConfig
+from clrec_tf.settings.stores import StoresConfig
 from clrec_tf.settings.training import LossConfig
 from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-    cluster=ClusterConfig, evaluate=EvaluateConfig, dial=DialConfig, report=ReportConfig, export=ExportConfig,
-    retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig, days=DaysConfig, benchmark=BenchmarkConfig,
-    proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig,
+    cluster=ClusterConfig, stores=StoresConfig, evaluate=EvaluateConfig, dial=DialConfig, report=ReportConfig,
+    export=ExportConfig, retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig, days=DaysConfig,
+    benchmark=BenchmarkConfig, proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig,
     tables=TablesConfig, doctor=DoctorConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
@@ -81,6 +82,7 @@ class Config:
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     cluster: ClusterConfig = ClusterConfig()
+    stores: StoresConfig = StoresConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     dial: DialConfig = DialConfig()
     report: ReportConfig = ReportConfig()

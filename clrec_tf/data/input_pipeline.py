@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
+from clrec_tf.data.fetched_pools import FetchedPools
 from clrec_tf.data import histories
 from clrec_tf.data.pools import known_of_clicks
 from clrec_tf.data.pools import read_pool
@@ -155,7 +156,7 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
       max_history: T.
       time_dropout: share of examples whose time stamps and dwell times are hidden.
     """
-    files = tf.constant(manifest.paths(data_dir, "train"))
+    files, fetched = tf.constant(manifest.paths(data_dir, "train")), FetchedPools(data_dir)
     shards = np.full((len(pools), max((len(pool.shards) for pool in pools), default=0)), -1, np.int64)
     for row, pool in zip(shards, pools):
         row[:len(pool.shards)] = pool.shards
@@ -163,7 +164,7 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
     numbers = np.array(numbers, np.int64).reshape(-1, 5)
 
     def read(shards, numbers):
-        pool_files = tf.gather(files, tf.boolean_mask(shards, shards >= 0))
+        pool_files = fetched.files(tf.gather(files, tf.boolean_mask(shards, shards >= 0)))
         return read_pool(pool_files, numbers[2], schema).map(lambda pool: (pool, numbers))
 
     def batches(pool, numbers):

@@ -40,6 +40,7 @@ from typing import Optional
 
 from clrec_tf.data import features as feature_lib
 from clrec_tf.data.features import Feature
+from clrec_tf.data.file_checks import check_shard
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import DataError
 from clrec_tf.system import json_files
@@ -227,23 +228,6 @@ def check_file(data_dir: str, name: str) -> None:
     Records of shards have checksums of their own, which whoever reads them checks; arrays and JSON have none.
     """
     manifest = load_manifest(data_dir)
-    for entry in filter(None, (manifest.content, manifest.impressions, *manifest.others)):
+    for entry in (*manifest.checked_at_start(), *manifest.others):
         if entry.name == name:
             check_shard(data_dir, entry, "sha256")
-
-
-def check_shard(data_dir: str, shard: Shard, verify: str) -> None:
-    """Compares one file with its manifest entry; `DataError` names the file and the difference."""
-    path = os.path.join(data_dir, shard.name)
-    if not os.path.exists(path):
-        raise DataError(f"{path} is missing though the manifest lists it: restore it or prepare the data again")
-    size = os.path.getsize(path)
-    if size != shard.bytes:
-        raise DataError(f"{path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was "
-                        "changed")
-    if verify == "sha256":
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != shard.sha256:
-            raise DataError(f"{path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is "
-                            "damaged")

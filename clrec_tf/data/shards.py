@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from clrec_tf.data.schema import Shard
 from clrec_tf.errors import DataError
+from clrec_tf.stores import on_demand
 
 _BATCH = 1024
 
@@ -29,12 +30,13 @@ def parsed_batches(data_dir: str, shards: tuple[Shard, ...], spec: dict) -> Iter
     """Parsed batches of each shard in order; `DataError` where a shard is damaged or its number of records wrong."""
     for shard in shards:
         path, records = os.path.join(data_dir, shard.name), 0
-        try:
-            for serialized in tf.data.TFRecordDataset(path, buffer_size=2**20).batch(_BATCH):
-                records += len(serialized)
-                yield shard, tf.io.parse_example(serialized, spec)
-        except tf.errors.OpError as error:
-            raise DataError(f"shard {path} is damaged after {records} records: {error.message}") from error
+        with on_demand.present(data_dir, [shard.name]):
+            try:
+                for serialized in tf.data.TFRecordDataset(path, buffer_size=2**20).batch(_BATCH):
+                    records += len(serialized)
+                    yield shard, tf.io.parse_example(serialized, spec)
+            except tf.errors.OpError as error:
+                raise DataError(f"shard {path} is damaged after {records} records: {error.message}") from error
         if records != shard.records:
             raise DataError(f"shard {path} holds {records} records, the manifest says {shard.records}: it is truncated "
                             "or was changed")

@@ -15,6 +15,7 @@ from clrec_tf.preparation import plausibility
 from clrec_tf.preparation.report_text import report_text
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.stores import uploads
 
 
 def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], None] = print) -> Schema:
@@ -53,6 +54,7 @@ def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], 
         tell(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
     data_folder.write_dataset(data_dir, dataset, settings.shard_records, paths.seed)
+    uploads.now(data_dir)
     tell(report_text(dataset.report))
     logging.info("wrote --data_dir=%s", data_dir)
     return dataset.schema

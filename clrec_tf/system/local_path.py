@@ -1,4 +1,7 @@
-"""Paths that a user gives: `~` is a home folder, and what is not on a file system of this machine is refused."""
+"""Paths that a user gives: `~` is a home folder, and what is not on a file system of this machine is refused.
+
+Addresses of stores that a command takes became local paths before (``stores/door``).
+"""
 import os
 import re
 
@@ -24,9 +27,9 @@ def local_path(value: str, flag: str) -> str:
         if scheme[0] == "file:/":
             raise UserError(f"--{flag}={value}: give the path alone, /{value[len(scheme[0]):].lstrip('/')}")
         raise UserError(
-            f"--{flag}={value}: files are read and written on file systems of this machine only, and {scheme[0]}… is "
-            "none: copy the data here first and upload results afterwards (of an export saved_model.pb last), or mount "
-            "the store as a folder")
+            f"--{flag}={value}: here a path is read on file systems of this machine only, and {scheme[0]}… is none "
+            "(docs/stores.md says which flags take addresses of stores): copy the data here first and upload results "
+            "afterwards (of an export saved_model.pb last), or mount the store as a folder")
     expanded = os.path.expanduser(value)
     if expanded.startswith("~") and not os.path.lexists(expanded.split("/")[0]):
         raise UserError(f"--{flag}={value}: no user of this machine is called {expanded.split('/')[0][1:]!r}; give the "

@@ -6,6 +6,7 @@ from absl import logging
 import tensorflow as tf
 
 from clrec_tf.config import Config
+from clrec_tf.data.fetched_pools import faults_told
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -105,7 +106,8 @@ def next_event(step: int, run, settings) -> int:
 def results(run, until, stop, config):
     """What the dispatcher gives; an error of the input pipeline becomes one that names the shard."""
     try:
-        yield from run.dispatcher.results(until, stop)
+        with faults_told(config.paths.data_dir):
+            yield from run.dispatcher.results(until, stop)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.OutOfRangeError
             ) as error:
         message = str(error.message)

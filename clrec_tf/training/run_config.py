@@ -7,6 +7,7 @@ import sys
 from clrec_tf import config as config_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.stores import names
 from clrec_tf.system import json_files
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.json_files import save_json
@@ -32,6 +33,7 @@ def record(config: config_lib.Config) -> dict:
     """Section -> setting -> value, in which settings of towers, encoders and losses, chosen or not, stand with
     `model` and `loss`: where a default changes later, a run keeps its own."""
     values = dataclasses.asdict(config)
+    values["paths"] |= {name: names.address_of(values["paths"][name]) for name in ("data_dir", "workdir", "export_dir")}
     given = values.pop("plugs")
     for key in config_lib.PLUGS:
         fields = config_lib.plug_fields(key)

@@ -11,6 +11,7 @@ from clrec_tf.config import Paths
 from clrec_tf.config import require
 from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
+from clrec_tf.data.fetched_pools import faults_told
 from clrec_tf.data.input_pipeline import training_dataset
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import UserError
@@ -117,7 +118,8 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
             keys.begin()
     if objective.prefills and begins and not taken:
         # Another seed than training's, or the first batches would meet themselves in the queue.
-        _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
+        with faults_told(data_dir):
+            _prefill(objective, dataset(training_plan(config, manifest, another=1)), runtime)
 
     validator = _validator(config, schema, manifest, model, runtime)
     feed = runtime.feed(assignments, plan, data_dir, used, manifest, config.model.max_history, settings.time_dropout)

@@ -1,0 +1,34 @@
+"""Files of a data folder against its manifest."""
+import hashlib
+import os
+
+from clrec_tf.errors import DataError
+from clrec_tf.stores import on_demand
+
+
+def check_shard(data_dir: str, shard, verify: str) -> None:
+    """Compares one file of a data folder with its manifest entry.
+
+    Args:
+      data_dir: folder of the data set.
+      shard: a `schema.Shard`.
+      verify: "size" compares sizes, "sha256" contents too.
+
+    Raises:
+      DataError: naming the file and the difference.
+    """
+    path = os.path.join(data_dir, shard.name)
+    if on_demand.comes_later(data_dir, shard.name):
+        return  # compared when it is fetched
+    if not os.path.exists(path):
+        raise DataError(f"{path} is missing though the manifest lists it: restore it or prepare the data again")
+    size = os.path.getsize(path)
+    if size != shard.bytes:
+        raise DataError(f"{path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was "
+                        "changed")
+    if verify == "sha256":
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != shard.sha256:
+            raise DataError(f"{path} has sha256 {digest[:12]}…, the manifest says {shard.sha256[:12]}…: it is "
+                            "damaged")

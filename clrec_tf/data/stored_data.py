@@ -1,0 +1,131 @@
+"""Openers for data sets in stores: read shard by shard as they are needed, and written with their manifest last."""
+import contextlib
+import os
+from typing import Iterator, Optional
+
+from absl import logging
+
+from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import BusyError
+from clrec_tf.errors import UserError
+from clrec_tf.stores import on_demand
+from clrec_tf.stores import transfer
+from clrec_tf.stores import uploads
+from clrec_tf.stores.address import Address
+from clrec_tf.stores.cache import Entry
+from clrec_tf.stores.folder import Folder
+from clrec_tf.stores.lease import Lease
+from clrec_tf.stores.lease import NAME as LEASE_FILE
+from clrec_tf.stores.on_demand import OnDemand
+from clrec_tf.stores.store_errors import TakenError
+
+UNFINISHED = "unfinished.json"  # there while a data set is being uploaded, and until an interrupted upload is repeated
+_FOLDER = "data"
+
+
+@contextlib.contextmanager
+def reads_data_set(address: Address, flag: str, door) -> Iterator[str]:
+    """A folder in which manifest, schema and arrays are, and shards when they are read.
+
+    Raises:
+      DataError: there is no complete data set, or a file of it is missing or damaged.
+    """
+    with _place(address, door) as local, contextlib.ExitStack() as stack:
+        source = _view(door.folder(address, flag), local, door.cache, stack)
+        if source is None:
+            os.makedirs(local, exist_ok=True)  # empty: its reader says what is missing
+        yield local
+
+
+@contextlib.contextmanager
+def makes_data_set(address: Address, flag: str, door) -> Iterator[str]:
+    """A folder for a new data set, or of the one that is there already; `uploads.now` of it ends the making.
+
+    Raises:
+      UserError: something else is there; BusyError: another prepares there.
+    """
+    remote = door.folder(address, flag)
+    with _place(address, door) as local, contextlib.ExitStack() as stack:
+        source = _view(remote, local, door.cache, stack)
+        if source is None and not door.values["dry_run"]:
+            leased = door.folder(address, flag, door.settings.lease_s / 4)
+            lease = stack.enter_context(Lease(leased, door.settings.lease_s, "prepare"))
+            source = _view(remote, local, door.cache, stack)  # another may have finished meanwhile
+            if source is None:
+                _check_empty(remote)
+                uploads.wait(local, lambda: _upload(remote, local, lease))
+        if source is not None:
+            source.check()
+        yield local
+        uploads.now(local)
+
+
+@contextlib.contextmanager
+def _place(address, door):
+    with door.scratch() as scratch, door.named(os.path.join(scratch, _FOLDER), address) as local:
+        yield local
+
+
+def _view(remote: Folder, local: str, cache, stack) -> Optional[OnDemand]:
+    """Fills a local folder with what is read at once; where the rest comes from, or None where there is no manifest."""
+    facts = {name: remote.read(name) for name in (schema_lib.MANIFEST_FILE, schema_lib.SCHEMA_FILE)}
+    if facts[schema_lib.MANIFEST_FILE] is None:
+        return None
+    os.makedirs(local, exist_ok=True)
+    for name, content in facts.items():
+        _write(local, name, content)
+    manifest = schema_lib.load_manifest(local, verify="")
+    shards = [shard for shards in manifest.shards.values() for shard in shards]
+    listed = {shard.name for shard in manifest.others}
+    for shard in (*manifest.checked_at_start(), *manifest.others):
+        if shard not in shards:
+            cache.fetch(remote, _entry(shard), os.path.join(local, shard.name))
+    for name in {schema_lib.REPORT_FILE, schema_lib.FEATURE_VALUES_FILE} - listed:  # of older folders
+        _write(local, name, remote.read(name))
+    source = OnDemand(local, remote, cache, [_entry(shard) for shard in shards])
+    on_demand.register(source)
+    stack.callback(on_demand.forget, local)
+    return source
+
+
+def _entry(shard):
+    return Entry(shard.name, shard.bytes, shard.sha256)
+
+
+def _write(local, name, content):
+    if content is not None:
+        with open(os.path.join(local, name), "wb") as file:
+            file.write(content)
+
+
+def _check_empty(remote):
+    """`UserError` where there is anything but what an interrupted upload of prepare left."""
+    if remote.read(UNFINISHED) is not None:
+        logging.info("%s holds an unfinished upload of prepare, which is written anew", remote.given)
+        return
+    others = [name for name in remote.names() if name != LEASE_FILE]
+    if others:
+        raise UserError(f"{remote.given} holds files that prepare did not write ({others[0]} is one of {len(others)}): "
+                        f"choose another --{remote.flag}")
+
+
+def _upload(remote: Folder, local: str, lease: Lease) -> None:
+    """Uploads a folder that prepare has written, its manifest last; nothing where there is none."""
+    if not os.path.exists(os.path.join(local, schema_lib.MANIFEST_FILE)):
+        return
+    names = transfer.files_below(local)
+    remote.write(UNFINISHED, b"{}")
+    for name in set(remote.names()) - {*names, UNFINISHED, LEASE_FILE}:  # of an upload that was interrupted
+        remote.delete(name)
+    transfer.upload(remote, local, [name for name in names if name != schema_lib.MANIFEST_FILE])
+    lease.check()
+    with open(os.path.join(local, schema_lib.MANIFEST_FILE), "rb") as file:
+        content = file.read()
+    try:
+        remote.write(schema_lib.MANIFEST_FILE, content, "create" if lease.certain else None)
+    except TakenError as error:
+        if remote.read(schema_lib.MANIFEST_FILE) != content:
+            raise BusyError(f"{remote.given} was made by another process meanwhile, and is left as it is: run again to "
+                            "use it, or choose another place") from error
+    remote.delete(UNFINISHED)
+    logging.info("uploaded %d files to %s", len(names), remote.given)

@@ -1,0 +1,27 @@
+"""Which local path stands for which address, so that messages and records name what the user gave."""
+import re
+
+_ADDRESSES: dict[str, str] = {}  # local path -> address, of this process
+
+
+def note(path: str, address: str) -> None:
+    """From now on `path`, and what lies in it, is shown as `address`."""
+    _ADDRESSES[path] = address
+
+
+def forget(path: str) -> None:
+    """Ends what `note` began."""
+    _ADDRESSES.pop(path, None)
+
+
+def address_of(path: str) -> str:
+    """What the user gave: an address, or the path itself."""
+    return shown(path) if path else path
+
+
+def shown(text: str) -> str:
+    """The text with addresses in place of the local paths that stand for them."""
+    for path in sorted(_ADDRESSES, key=len, reverse=True):
+        if path in text:
+            text = re.sub(re.escape(path) + r"(?![\w-])", lambda match, path=path: _ADDRESSES[path], text)
+    return text

@@ -1,0 +1,86 @@
+"""S3 and Google Cloud Storage through obstore: conditional writes, multipart uploads, tries again with backoff.
+
+Settings of the stores come from the environment, as their own tools read it: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTIALS; or the machine's role.
+"""
+import datetime
+import functools
+import os
+
+import obstore
+from obstore import store as stores
+
+from clrec_tf.errors import UserError
+from clrec_tf.stores.folder import PART_BYTES
+from clrec_tf.stores.folder import Version
+
+_CONNECT_S = 5.0
+_CONCURRENT_PARTS = 4
+
+
+class ObjectStore:
+    """A ``folder.Backend`` of one bucket."""
+
+    def __init__(self, bucket):
+        self._bucket = bucket
+
+    def get(self, key):
+        """See `Backend`."""
+        answer = obstore.get(self._bucket, key)
+        return bytes(answer.bytes()), _version(answer.meta)
+
+    def get_range(self, key, start, length):
+        """See `Backend`."""
+        return bytes(obstore.get_range(self._bucket, key, start=start, length=length))
+
+    def head(self, key):
+        """See `Backend`."""
+        meta = obstore.head(self._bucket, key)
+        return meta["size"], _version(meta)
+
+    def put(self, key, content, mode=None):
+        """See `Backend`."""
+        if isinstance(mode, Version):
+            mode = {name: value for name, value in dict(e_tag=mode.tag, version=mode.generation).items() if value}
+        result = obstore.put(self._bucket, key, content, mode=mode, chunk_size=PART_BYTES,
+                             max_concurrency=_CONCURRENT_PARTS)
+        return Version(result["e_tag"], result["version"])
+
+    def delete(self, key):
+        """See `Backend`."""
+        obstore.delete(self._bucket, key)
+
+    def list(self, key):
+        """See `Backend`."""
+        return [(meta["path"], meta["size"]) for chunk in obstore.list(self._bucket, key) for meta in chunk]
+
+
+def _version(meta) -> Version:
+    return Version(meta["e_tag"], meta["version"], meta["last_modified"].timestamp())
+
+
+@functools.cache
+def open_backend(scheme: str, bucket: str, given: str, deadline_s: float) -> ObjectStore:
+    """The bucket of a store; `UserError` where the environment's settings are wrong."""
+    request_s = min(60.0, deadline_s)
+    options = dict(timeout=_seconds(request_s), connect_timeout=_seconds(min(_CONNECT_S, request_s)))
+    retries = dict(max_retries=1000, retry_timeout=_seconds(deadline_s), backoff=dict(
+        init_backoff=_seconds(0.2), max_backoff=_seconds(min(15.0, deadline_s / 4)), base=2.0))
+    try:
+        if scheme == "gs":
+            return ObjectStore(stores.GCSStore(bucket, client_options=options, retry_config=retries))
+        options["allow_http"] = _endpoint().startswith("http://")
+        settings = {} if "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ else {"region": "us-east-1"}
+        return ObjectStore(stores.S3Store(bucket, client_options=options, retry_config=retries, **settings))
+    except Exception as error:  # pylint: disable=broad-exception-caught  (settings fail in any of its layers)
+        raise UserError(f"{given}: the store's settings in the environment are wrong ({str(error)[:300]}): correct "
+                        "those that begin with AWS_ or GOOGLE_") from error
+
+
+def _endpoint():
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+def _seconds(seconds):
+    return datetime.timedelta(seconds=seconds)

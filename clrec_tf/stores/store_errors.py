@@ -1,0 +1,78 @@
+"""What goes wrong in a store, as errors that name the flag, the address and the remedy."""
+import contextlib
+import re
+
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+
+
+class StoreError(UserError):
+    """The store did not answer, or not well, until its deadline. The same command may do later."""
+
+    exit_code = 75
+
+
+class VanishedError(DataError):
+    """What a list names is not in the store."""
+
+
+class TakenError(Exception):
+    """A conditional write found another object, or another version of it, than it was made for."""
+
+
+# Parts of S3's, Google's and TensorFlow's texts -> what is at fault, and the remedy. The first that fits counts.
+_CAUSES = (
+    (r"NoSuchBucket|bucket does not exist|404 .*bucket", "there is no such bucket",
+     "make it, or correct the name"),
+    (r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|invalid_grant|401 Unauthorized",
+     "the store does not know these credentials, or they have expired",
+     "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS"),
+    (r"169\.254\.169\.254|metadata\.google|instance metadata|no credentials|MissingSecurityHeader",
+     "no credentials were found",
+     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or for gs:// GOOGLE_APPLICATION_CREDENTIALS"),
+    (r"AccessDenied|403 Forbidden|[Pp]ermission|Forbidden", "no permission",
+     "allow reading, writing, listing and deleting under this address"),
+    (r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved", "the bucket is in another region",
+     "set AWS_REGION to it"),
+)
+_PERMANENT = [cause for cause, _, _ in _CAUSES]
+
+
+@contextlib.contextmanager
+def told(given: str, doing: str, name: str = ""):
+    """Context in which errors of the store's library become `UserError`s.
+
+    Args:
+      given: flag and address, such as "--data_dir=s3://bucket/data".
+      doing: "read", "written", "listed" or "deleted".
+      name: of the object in that folder.
+
+    Raises:
+      VanishedError: it is not there; TakenError: a condition does not hold; StoreError: try again; UserError: the
+      remedy is another.
+    """
+    from obstore import exceptions  # pylint: disable=import-outside-toplevel  (of the extra)
+    try:
+        yield
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+        raise TakenError(name) from error
+    except (exceptions.BaseError, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(error, exceptions.BaseError) and error.errno:
+            raise  # of a local file
+        text = f"{type(error).__name__}: {error}"
+        what = f"{name} in {given}" if name else given
+        for pattern, fault, remedy in _CAUSES:
+            if re.search(pattern, text):
+                raise UserError(f"{given}: {fault} ({_short(text)}): {remedy}") from error
+        if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
+            raise VanishedError(f"{what} is not there: restore it, or make it anew") from error
+        raise StoreError(f"{what} cannot be {doing} ({_short(text)}): the store did not answer as it should until the "
+                         "deadline (--store_deadline_s); run the same command again") from error
+
+
+def _short(text):
+    """The telling part of a library's text: its first line, and the code of an XML answer."""
+    code, message = re.search(r"<Code>([^<]*)", text), re.search(r"<Message>([^<]*)", text)
+    if code:
+        return f"{code[1]}: {message[1]}" if message and message[1] else code[1]
+    return " ".join(text.split("Debug source:")[0].split())[:300]
