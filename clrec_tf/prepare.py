@@ -2,14 +2,9 @@
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
-from clrec_tf.data.stored_data import makes_data_set
-from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.preparation.prepare_folder import prepare_folder
-from clrec_tf.stores.files import reads_files
+from clrec_tf.preparation.stored_inputs import STORES
 from clrec_tf.system.callable_module import make_callable
-
-STORES = dict.fromkeys(("input", "item_features", "dense_features", "user_features", "impressions"), reads_files) | dict(
-    vocabulary_from=reads_data_set, data_dir=makes_data_set)
 
 
 def prepare(config: Config) -> Schema:

@@ -16,7 +16,9 @@ from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 from clrec_tf.reporting.page import page_of
 from clrec_tf.reporting.runs import read_runs
+from clrec_tf.stores.files import writes_file
 from clrec_tf.system import atomic
+from clrec_tf.training.stored_run import reads_record
 
 
 def write_report(folders: Sequence[str], path: str) -> None:
@@ -46,4 +48,5 @@ def main(config: Config, folders: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("report",), usage=__doc__, takes_words=True)
+    command_line.run(main, uses=("report", "stores"), usage=__doc__, takes_words=True,
+                     stores={command_line.WORDS: reads_record, "html": writes_file})

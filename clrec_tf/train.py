@@ -13,8 +13,15 @@ from absl import logging
 
 from clrec_tf import command_line
 from clrec_tf.config import Config
+from clrec_tf.data.stored_data import makes_data_set
+from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.errors import UserError
+from clrec_tf.preparation.stored_inputs import STORES as PREPARE_STORES
 from clrec_tf.system.callable_module import make_callable
+from clrec_tf.training.stored_run import keeps_run
+from clrec_tf.training.stored_run import reads_checkpoint
+from clrec_tf.training.stored_run import reads_run
+from clrec_tf.training.stored_run import starts_from_run
 
 # To read on: training/loop.py (the loop), training/step.py (a step), models/clrec.py and models/multi_clrec.py (towers),
 # objectives/queue_negatives.py (CLRec's loss; its equation: losses/contrastive.py), objectives/multi_queue_negatives.py
@@ -108,8 +115,22 @@ def main(config: Config) -> int:
     return roles.serve(task, config)
 
 
+def stage_openers() -> dict:
+    """Setting -> opener of what lies in a store, by the stages that the flags name."""
+    def data_dir(address, flag, door):
+        made = {"generate", "prepare"} & set(door.values["stages"])
+        return (makes_data_set if made else reads_data_set)(address, flag, door)
+
+    def workdir(address, flag, door):
+        return (keeps_run if "train" in door.values["stages"] else reads_run)(address, flag, door)
+
+    return PREPARE_STORES | dict(data_dir=data_dir, init_from=starts_from_run, workdir=workdir,
+                                 eval_checkpoint=reads_checkpoint)
+
+
 make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)
 
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "cluster",
-                                                "evaluate", "dial", "export", "retrieve"))
+                                                "evaluate", "dial", "export", "retrieve", "stores"),
+                     stores=stage_openers())

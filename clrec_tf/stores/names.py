@@ -19,6 +19,14 @@ def address_of(path: str) -> str:
     return shown(path) if path else path
 
 
+def local_of(address: str) -> str:
+    """The local path that stands for an address of this process, or for a folder above it; else the address itself."""
+    for path, known in _ADDRESSES.items():
+        if address == known or address.startswith(f"{known}/"):
+            return path + address[len(known):]
+    return address
+
+
 def shown(text: str) -> str:
     """The text with addresses in place of the local paths that stand for them."""
     for path in sorted(_ADDRESSES, key=len, reverse=True):

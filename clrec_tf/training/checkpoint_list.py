@@ -36,6 +36,11 @@ def is_sound(folder: str) -> bool:
     return _listed(folder) is not None
 
 
+def kept_by_files(folder: str) -> list[str]:
+    """Prefixes of the checkpoints in a folder without a list whose files are there, oldest first."""
+    return [os.path.join(folder, f"{NAME}-{step}") for step in _by_files(folder)] if os.path.isdir(folder) else []
+
+
 def newest(folder: str) -> Optional[str]:
     """The last of `kept`, None where there is none."""
     return next(reversed(kept(folder)), None)
@@ -53,12 +58,17 @@ def tidy(folder: str) -> None:
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
     prefixes = kept(folder)
     if prefixes and _listed(folder) is None:
-        names, now = [os.path.basename(prefix) for prefix in prefixes], time.time()
-        lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names),
-                 *(f"all_model_checkpoint_timestamps: {now!r}" for _ in names),
-                 f"last_preserved_timestamp: {now - 1!r}"]
-        with atomic.new_file(os.path.join(folder, LIST_FILE)) as path, open(path, "w", encoding="ascii") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        write_list(folder, prefixes)
+
+
+def write_list(folder: str, prefixes: list[str]) -> None:
+    """Writes TensorFlow's list of the checkpoints in a folder, oldest first."""
+    names, now = [os.path.basename(prefix) for prefix in prefixes], time.time()
+    lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names),
+             *(f"all_model_checkpoint_timestamps: {now!r}" for _ in names),
+             f"last_preserved_timestamp: {now - 1!r}"]
+    with atomic.new_file(os.path.join(folder, LIST_FILE)) as path, open(path, "w", encoding="ascii") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def save(manager: tf.train.CheckpointManager, step: int, device: Optional[str] = None) -> str:

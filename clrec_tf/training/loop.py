@@ -13,6 +13,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
 from clrec_tf.training.evaluations import Listener
+from clrec_tf.training import run_uploads
 from clrec_tf.training.reasons import reason
 from clrec_tf.training.reasons import servers_named
 from clrec_tf.training.reporter import Reporter
@@ -54,7 +55,7 @@ def _train(config, runtime, lock) -> int:
         runtime.close()
         return 0
     logging.info("training from step %d to %d", progress.step, run.total_steps)
-    listener = Listener(config, progress)
+    listener, uploads = Listener(config, progress), run_uploads.of(config.paths.workdir)
     collapse = CollapseWatch(settings, run.num_items, progress.step, run.assignments.epoch_ends)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps,
                         TRACKERS[settings.tracker](config))
@@ -63,6 +64,7 @@ def _train(config, runtime, lock) -> int:
             until = next_event(progress.step, run, settings)
             train_until(until, run, stop, config, reporter, collapse)
             lock.check()
+            uploads.check()
             # Nothing is under way now: model, queues and assignments belong together.
             if runtime.evaluator:
                 progress.stopped_early |= listener.listen()  # before saving: the evaluator ends by what is saved
@@ -74,6 +76,7 @@ def _train(config, runtime, lock) -> int:
                 with runtime.unharmed("saving a checkpoint"):
                     check_variables(run.model)
                     run.checkpoints.save()
+                uploads.save()
                 reporter.restart_clock()
             if stop.exit_code and not run.finished:
                 logging.info("stopped by a signal at step %d; run the same command to go on", progress.step)
@@ -82,6 +85,7 @@ def _train(config, runtime, lock) -> int:
         listener.wait_for_last()
     runtime.close()
     reporter.close(run.finished)
+    uploads.finish()
     return 0 if run.finished else stop.exit_code
 
 
