@@ -75,10 +75,10 @@ def test_a_server_may_read_an_object_store():
 def test_the_command_makes_no_folder_of_an_address(tmp_path):
     (tmp_path / "log.csv").write_text(small_run.click_log())
     done = forked.run(
-        [sys.executable, "-m", "clrec_tf.prepare", "--input=~/log.csv", "--data_dir=s3://bucket/data"],
+        [sys.executable, "-m", "clrec_tf.prepare", "--input=~/log.csv", "--data_dir=abfs://bucket/data"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.getcwd(), "HOME": str(tmp_path)})
-    assert done.returncode == 2 and "error: --data_dir=s3://bucket/data: files are read and written" in done.stderr
+    assert done.returncode == 2 and "error: --data_dir=abfs://bucket/data: no store of this" in done.stderr
     assert "Traceback" not in done.stderr and "s3:" not in os.listdir(tmp_path)
 
 

@@ -27,8 +27,8 @@ def local_path(value: str, flag: str) -> str:
         if scheme[0] == "file:/":
             raise UserError(f"--{flag}={value}: give the path alone, /{value[len(scheme[0]):].lstrip('/')}")
         raise UserError(
-            f"--{flag}={value}: this is read and written on file systems of this machine only, and {scheme[0]}… is none "
-            "(--help names the flags that take addresses of stores): copy the data here first and upload results "
+            f"--{flag}={value}: this is read and written on file systems of this machine only, and {scheme[0]}… is "
+            "none (--help names the flags that take addresses of stores): copy the data here first and upload results "
             "afterwards (of an export saved_model.pb last), or mount the store as a folder")
     expanded = os.path.expanduser(value)
     if expanded.startswith("~") and not os.path.lexists(expanded.split("/")[0]):
