@@ -17,6 +17,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks.served_bundles import FACTS_FILE
 from clrec_tf.lab.benchmarks.served_catalogue import CatalogueSimulator
 from clrec_tf.lab.benchmarks.served_catalogue import SHARES
+from clrec_tf.lab.benchmarks import logged_load
 from clrec_tf.lab.benchmarks import served_load
 from clrec_tf.lab.benchmarks import served_process
 
@@ -141,3 +142,15 @@ def test_suite_in_small(tmp_path, monkeypatch):
     assert 0 < parts["tower"]["p50"] < parts["total"]["p50"] and of["in_process"]["open_loop_ms"]["p99"] > 0
     facts = json.loads(next(pathlib.Path(workdir).glob(f"*/{FACTS_FILE}")).read_text())
     assert facts["measured"]["recall"] == 1.0 and facts == of["published"]
+
+
+@pytest.mark.slow
+@pytest.mark.suite
+@pytest.mark.usefixtures("quick_children")
+def test_what_the_log_of_impressions_costs(monkeypatch):
+    monkeypatch.setattr(logged_load, "STEPS", 10)
+    found = logged_load.run(dataclasses.replace(CONFIG, benchmark=dataclasses.replace(
+        CONFIG.benchmark, serve_seconds=6.0)))
+    assert set(found["milliseconds"]) == {"with", "without"} and set(found["ratios"]) <= {"impression_log_p50",
+                                                                                        "impression_log_p99"}
+    assert found["rows_logged"] % served_load.K == 0 and found["rows_logged"] > 50 * served_load.K  # 200 a request

@@ -56,7 +56,7 @@ def run(config: Config) -> dict:
     """
     simulator = CatalogueSimulator(config.benchmark.benchmark_items, DIM)
     by_model = {}
-    with _folder(config) as base:
+    with bundles_folder(config) as base:
         for intents in MODELS:
             folder = os.path.join(base, f"served_V{simulator.items}_K{intents}")
             by_model[f"K{intents}"] = measure(config, simulator, intents, folder)
@@ -70,7 +70,7 @@ def run(config: Config) -> dict:
 
 
 @contextlib.contextmanager
-def _folder(config):
+def bundles_folder(config: Config):
     """--workdir, where bundles stay for another time, or a temporary folder."""
     if not config.paths.workdir:
         with tempfile.TemporaryDirectory() as folder:

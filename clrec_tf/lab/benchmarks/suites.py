@@ -10,6 +10,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.lab.benchmarks import cluster_traffic
 from clrec_tf.lab.benchmarks import encoder_steps
 from clrec_tf.lab.benchmarks import input_speed
+from clrec_tf.lab.benchmarks import logged_load
 from clrec_tf.lab.benchmarks import loss_steps
 from clrec_tf.lab.benchmarks import multi_clrec_speed
 from clrec_tf.lab.benchmarks import prepare_speed
@@ -41,6 +42,7 @@ SUITES = {
     "multi_queue": multi_clrec_speed.run,
     "retrieval": retrieval_speed.run,
     "serve": served_load.run,
+    "impression_log": logged_load.run,
 }
 SHOWN_FIRST = ("ratios", "figures")
 INCLUDES = {"training": ("training", "input")}  # what a training waits for belongs to its speed
