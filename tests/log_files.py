@@ -4,6 +4,7 @@ from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
 from clrec_tf.preparation import assemble
 from clrec_tf.preparation import logs
+from clrec_tf.preparation import numbered_log
 from clrec_tf import prepare
 
 USERS, CLICKS, ITEMS, START = 5, 8, 11, 1_700_000_000
@@ -34,7 +35,7 @@ def read(path, **settings):
 
 def sequences(log, **settings) -> dict[str, list[str]]:
     """User -> items in the order in which they are trained on."""
-    clicks, items = assemble.number(log.clicks, log.features, PrepareConfig(**settings))
+    clicks, items = numbered_log.number(log.clicks, log.features, PrepareConfig(**settings))
     names = log.clicks["user"].unique(maintain_order=True)
     found = {}
     for user, item in zip(clicks.user, clicks.item):

@@ -11,6 +11,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.data import user_draws
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import split_rule
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import TEST
 from clrec_tf.preparation.splits import TRAIN
@@ -125,12 +126,20 @@ def test_evaluated_users_have_all_but_their_last_click_as_history(tmp_path):
         assert [(item_of[item], second) for item, second in zip(record["item_id"], record["timestamp"])] == own
 
 
+def checked(clicks, seed, **settings):
+    settings = PrepareConfig(split="by_user", **settings)
+    is_last = np.diff(clicks.user, append=-1) != 0
+    rule = split_rule.of_log(clicks.timestamp if clicks.timestamp is None else clicks.timestamp[is_last], settings, seed)
+    none = np.zeros(0, int)
+    split_rule.check(rule, split_rule.counts(rule.parts(clicks, np.arange(is_last.sum()))), is_last.sum(), none, none, {})
+
+
 def test_refusals():
     clicks = Clicks(np.array([0, 1]), np.array([0, 0]), None)
     with pytest.raises(UserError, match="--split=by_user needs time stamps"):
-        user_split.split(clicks, PrepareConfig(split="by_user"), 0, {})
+        checked(clicks, 0)
     clicks = Clicks(np.array([0, 0, 1]), np.zeros(3, int), np.full(3, START))  # last clicks at one time
     with pytest.raises(DataError, match="no user to test: of 2 users, 0 have .*--split_quantile=0.7"):
-        user_split.split(clicks, PrepareConfig(split="by_user", valid_share=0.0), 1, {})
+        checked(clicks, 1, valid_share=0.0)
     with pytest.raises(DataError, match="no user to train on.*--valid_share=1.0"):
-        user_split.split(clicks, PrepareConfig(split="by_user", valid_share=1.0), 0, {})
+        checked(clicks, 0, valid_share=1.0)

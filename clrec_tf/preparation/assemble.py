@@ -1,6 +1,7 @@
 """A log -> a data set in memory: filters, numbers, parts, features of items, and the report about them."""
 import dataclasses
 import time
+from typing import Optional
 
 import numpy as np
 import polars as pl
@@ -15,14 +16,14 @@ from clrec_tf.preparation import events
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.logs import Log
-from clrec_tf.preparation import outliers
+from clrec_tf.preparation import numbered_log
 from clrec_tf.preparation import plausibility
 from clrec_tf.preparation import query_features
 from clrec_tf.preparation.split_log import SplitLog
+from clrec_tf.preparation import split_rule
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation import user_features
-from clrec_tf.preparation import user_split
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tabular_files import times
 
@@ -49,7 +50,7 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
         names = events.numbered(weights, events.present(frame), given)
         frame = frame.with_columns(kind=events.numbers(frame["event"], names))
     frame, of_requests = query_features.take_context(frame, settings)
-    clicks, items = number(frame, log.features, settings)
+    clicks, items = numbered_log.number(frame, log.features, settings)
     users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
     del frame
     report["plausibility"] = plausibility.of_clicks(plausibility.seen(clicks), users, items["item"], time.time(), settings.utc_offset)
@@ -58,16 +59,40 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
                   users=int(kept.user[-1]) + 1, items=len(items))
     if kept.dwell is not None:
         report["dwell"] = dwell.summary(*np.unique(kept.dwell, return_counts=True))
-    part = split(kept, settings, identity["seed"], report)
+    part = _parts(kept, settings, identity["seed"], report)
     columns = [*user_features.read(users, settings),
                *(dataclasses.replace(each, codes=each.codes[kept.context]) for each in of_requests)]
-    item_tables = [log.items] if log.items else []
-    item_tables += [item_features.read_item_file(settings)] if settings.item_features else []
-    joined = lambda items, left=(): _joined(_with_unclicked(items, item_tables, left, settings), log, item_tables,
-                                            settings)
-    continued = _continued(items, kept, joined, settings, report) if settings.vocabulary_from else joined(items)
-    log = SplitLog(kept, part, users, *continued, query_columns=tuple(columns))
+    newest = int(kept.timestamp.max()) if kept.timestamp is not None else None
+    log = SplitLog(kept, part, users, *items_of(log, items, newest, settings, report), query_columns=tuple(columns))
     return data_set_of(log, settings, identity, report)
+
+
+def _parts(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
+    """Part of each click [N] by --split; adds facts of the split to the report."""
+    is_last, seconds = np.diff(clicks.user, append=-1) != 0, (np.zeros(0, np.int64),) * 2
+    rule = split_rule.of_log(None if clicks.timestamp is None else clicks.timestamp[is_last], settings, seed)
+    users = np.arange(np.count_nonzero(is_last))
+    part = rule.parts(clicks, users)
+    if settings.split == "last_days":
+        seconds = np.unique(clicks.timestamp, return_counts=True)
+    split_rule.check(rule, split_rule.counts(part), len(users), *seconds, report)
+    return part
+
+
+def items_of(log: Log, items: pl.DataFrame, newest: Optional[int], settings: PrepareConfig, report: dict) -> tuple:
+    """All items that may get a number, as `SplitLog` has them: items, features, earlier, numbered.
+
+    Args:
+      log: its item file, and names of its columns and features.
+      items: that are clicked, with what the log says of them.
+      newest: time of the last click; None without time stamps.
+      settings: of the command.
+      report: gets how many items of --vocabulary_from are known, new, absent and retired.
+    """
+    tables = [log.items] if log.items else []
+    tables += [item_features.read_item_file(settings)] if settings.item_features else []
+    joined = lambda items, left=(): _joined(_with_unclicked(items, tables, left, settings), log, tables, settings)
+    return _continued(items, newest, joined, settings, report) if settings.vocabulary_from else joined(items)
 
 
 def _with_unclicked(items: pl.DataFrame, tables: list[ItemTable], left, settings: PrepareConfig) -> pl.DataFrame:
@@ -98,18 +123,17 @@ def _with_unclicked(items: pl.DataFrame, tables: list[ItemTable], left, settings
     return items
 
 
-def _continued(items: pl.DataFrame, clicks: Clicks, joined, settings: PrepareConfig, report: dict) -> tuple:
+def _continued(items: pl.DataFrame, newest: Optional[int], joined, settings: PrepareConfig, report: dict) -> tuple:
     """The items of the log and of --vocabulary_from, as `SplitLog` has them: items, features, earlier, numbered.
 
     Args:
       items: of the log.
-      clicks: kept.
+      newest: time of the last click; None without time stamps.
       joined: (items, original ids of those that have left) -> items with their features, and name -> several values.
       settings: of the command.
       report: gets how many items are known, new, absent and retired.
     """
     earlier = earlier_vocabulary.read(settings.vocabulary_from)
-    newest = int(clicks.timestamp.max()) if clicks.timestamp is not None else None
     earlier_vocabulary.check_fits(earlier, items["item"], newest, settings)
     absent = earlier.absent(items["item"])
     retired = earlier_vocabulary.retired(earlier, absent, newest, settings)
@@ -129,81 +153,25 @@ def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.
     if settings.keep_events:
         kept = frame.filter(pl.col("event").is_in(events.kept(settings.keep_events, events.present(frame))))
         report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
-    begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
-    end = times.parse_bound("to", settings.to_time, settings.utc_offset)
-    if begin is not None or end is not None:
+    between = times.between(settings)
+    if between is not None:
         if "timestamp" not in frame.columns:
             raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
-        earliest = frame["timestamp"].filter(frame["timestamp"] > 0).min()
-        for flag, text, bound in (("from", settings.from_time, begin), ("to", settings.to_time, end)):
-            times.check_bound(flag, text, bound, earliest)
-        kept = frame.filter((pl.col("timestamp") >= begin if begin is not None else True)
-                            & (pl.col("timestamp") < end if end is not None else True))
+        times.check_bounds(settings, frame["timestamp"].filter(frame["timestamp"] > 0).min())
+        kept = frame.filter(between)
         report["dropped_by_time"], frame = len(frame) - len(kept), kept
-    if frame.is_empty():
-        raise DataError(f"no click remains of {report['rows']} rows after --keep_events, --from and --to "
-                        f"({ {k: v for k, v in report.items() if k.startswith('dropped')} }): loosen them")
+    check_remains(len(frame), report)
     if "timestamp" in frame.columns:
         report.update(first_click=times.shown(frame["timestamp"].min(), settings.utc_offset),
                       last_click=times.shown(frame["timestamp"].max(), settings.utc_offset))
     return frame
 
 
-def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConfig) -> tuple[Clicks, pl.DataFrame]:
-    """Numbers users and items by first appearance, and sorts.
-
-    Args:
-      frame: user, item, optional timestamp, order, dwell, kind, place, title and f:<feature>.
-      features: name -> whether it has several values.
-      settings: the separator inside several-valued features, and words for what is missing.
-
-    Returns:
-      The clicks, by time, then by order, then as in the file, whose `context` is the place; and the items in order of
-      their numbers: item, title and
-      features as first seen in time.
-    """
-    codes, ids = {}, {}
-    for column in ("user", "item"):
-        ids[column] = frame[column].unique(maintain_order=True)
-        codes[column] = frame[column].cast(pl.Enum(ids[column])).to_physical().cast(pl.Int32)
-    ordered = [frame[name] for name in ("timestamp", "order") if name in frame.columns]
-    by = [series.name for series in ordered]
-    items = pl.DataFrame({"item": ids["item"]})
-    for column in (name for name in frame.columns if name == "title" or name.startswith("f:")):
-        known = pl.DataFrame([codes["item"].alias("number"), frame[column], *ordered]).drop_nulls(column)
-        if ordered:
-            known = known.sort(by, maintain_order=True)
-        first = known.unique("number", keep="first", maintain_order=True).sort("number")
-        name = column.removeprefix("f:")
-        first = pl.DataFrame([first["number"], item_features.feature(
-            first[column], features.get(name, False), settings.multi_separator, settings.null_values,
-            f"{settings.input}: column {name!r}")])
-        items = items.with_columns(pl.arange(pl.len(), dtype=pl.Int32).alias("number")).join(
-            first, on="number", how="left", maintain_order="left").drop("number")
-    stayed = [frame[name] for name in ("dwell", "kind", "place") if name in frame.columns]
-    clicks = pl.DataFrame([codes["user"], codes["item"], *ordered, *stayed]).sort("user", *by, maintain_order=True)
-    column = lambda name: clicks[name].to_numpy() if name in clicks.columns else None
-    return Clicks(clicks["user"].to_numpy(), clicks["item"].to_numpy(),
-                  clicks["timestamp"].to_numpy() if "timestamp" in by else None, column("dwell"), column("kind"),
-                  column("place")), items
-
-
-def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
-    """Part of each click [N] by --split."""
-    if settings.split == "leave_one_out":
-        return splits.leave_one_out(clicks)
-    if settings.split == "by_user":
-        return user_split.split(clicks, settings, seed, report)
-    if clicks.timestamp is None:
-        raise UserError("--split=last_days needs time stamps, which the log does not have: use --split=leave_one_out")
-    part = splits.last_days(clicks, settings.test_days, settings.valid_days, settings.utc_offset)
-    if not (part == splits.TRAIN).any():
-        raise DataError(f"--split=last_days: no click lies before the {settings.valid_days} validation and "
-                        f"{settings.test_days} test days; the log runs from {report['first_click']} to "
-                        f"{report['last_click']}: lower --valid_days or --test_days"
-                        + outliers.after_a_gap(clicks.timestamp, settings))
-    outliers.warn_of_parts(clicks.timestamp, part, settings)
-    return part
+def check_remains(clicks: int, report: dict) -> None:
+    """`DataError` where no click remains; the report says what was dropped."""
+    if not clicks:
+        raise DataError(f"no click remains of {report['rows']} rows after --keep_events, --from and --to "
+                        f"({ {k: v for k, v in report.items() if k.startswith('dropped')} }): loosen them")
 
 
 def _joined(items: pl.DataFrame, log: Log, item_tables: list[ItemTable],

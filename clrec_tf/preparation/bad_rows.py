@@ -69,7 +69,7 @@ def leave_out(frame: pl.DataFrame, table: Table, settings: PrepareConfig) -> tup
     Raises:
       DataError: see `check`.
     """
-    examples = _shown(table, frame.filter(pl.col("reason") > 0).select(ROW, "reason").head(EXAMPLES))
+    examples = shown(table, frame.filter(pl.col("reason") > 0).select(ROW, "reason").head(EXAMPLES))
     found = counts(frame)
     check(found, examples, table.path, settings)
     return (frame.filter(pl.col("reason") == 0) if found.count("bad") else frame).drop("reason"), examples
@@ -118,6 +118,7 @@ def _remedies(found: Tally) -> str:
     return "".join(f"; {remedy}" for remedy in remedies)
 
 
-def _shown(table: Table, bad: pl.DataFrame) -> tuple[str, ...]:
+def shown(table: Table, bad: pl.DataFrame) -> tuple[str, ...]:
+    """Bad rows as text, by `ROW` and reason."""
     texts, reasons = frames.show_rows(table, bad[ROW].to_list()) if len(bad) else {}, list(REASONS)
     return tuple(f"{table.where(row)}: {texts[row]} ({reasons[number]})" for row, number in bad.iter_rows())

@@ -1,8 +1,8 @@
 """A data set in memory -> a folder as `schema` describes it, complete or not there at all."""
-import dataclasses
+import contextlib
 import hashlib
 import os
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -113,8 +113,7 @@ def _write_split(folder: str, split: str, order: np.ndarray, per_shard: int, eve
     count = -(-len(order) // per_shard)
     for number in range(count):
         rows = order[number * per_shard:(number + 1) * per_shard]
-        name = f"{split}-{number:05d}-of-{count:05d}.tfrecord"
-        yield write_shard(folder, name, serialise(rows), int(events[rows].sum()))
+        yield write_shard(folder, shard_name(split, number, count), serialise(rows), int(events[rows].sum()))
 
 
 def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int) -> None:
@@ -129,40 +128,65 @@ def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int
     Raises:
       UserError: disk full, no permission; `data_dir` is then as it was.
     """
-    with atomic.new_folder(data_dir, f"data_dir={data_dir}") as folder:
-        try:
-            manifest = _write_files(folder, dataset, shard_records, seed)
-            schema_lib.save_schema(folder, dataset.schema)
-            schema_lib.save_json(os.path.join(folder, schema_lib.REPORT_FILE), dataset.report)
-            schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
-            others = (schema_lib.REPORT_FILE, schema_lib.FEATURE_VALUES_FILE)
-            manifest = dataclasses.replace(manifest, others=tuple(_entry(folder, name, 0, 0) for name in others))
-            schema_lib.save_manifest(folder, manifest)
-        except OSError as error:
-            raise write_error(error)(
-                f"--data_dir={data_dir} cannot be written ({error.filename or folder}: {error.strerror or error}): "
-                "free space, or choose another --data_dir") from error
+    with atomic.new_folder(data_dir, f"data_dir={data_dir}") as folder, write_errors(data_dir):
+        complete(folder, dataset, _write_sequences(folder, dataset, shard_records, seed))
 
 
-def _write_files(folder: str, dataset: Dataset, shard_records: int, seed: int) -> schema_lib.Manifest:
-    random, shards = np.random.default_rng(seed), {}
+@contextlib.contextmanager
+def write_errors(data_dir: str):
+    """Turns errors of the operating system into a `UserError` about the data folder."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error)(
+            f"--data_dir={data_dir} cannot be written ({error.filename or data_dir}: {error.strerror or error}): "
+            "free space, or choose another --data_dir") from error
+
+
+def complete(folder: str, dataset: Dataset, shards: dict[str, Sequence[Shard]]) -> None:
+    """Writes all but the shards of sequences, the manifest last.
+
+    Args:
+      folder: that is to become the data folder.
+      dataset: whose sequences are not looked at.
+      shards: of the sequences, by part.
+    """
+    items = np.arange(dataset.schema.num_items)
+    catalogue = _write_split(folder, "catalogue", items, CATALOGUE_SHARD_RECORDS, np.zeros(len(items), int),
+                             lambda rows: catalogue_examples(dataset, rows))
+    shards = {split: tuple(own) for split, own in {**shards, "catalogue": catalogue}.items()}
+    content = _write_array(folder, schema_lib.CONTENT_FILE, dataset.content)
+    impressions = _write_array(folder, schema_lib.IMPRESSIONS_FILE, dataset.exposures)
+    schema_lib.save_schema(folder, dataset.schema)
+    schema_lib.save_json(os.path.join(folder, schema_lib.REPORT_FILE), dataset.report)
+    schema_lib.save_json(os.path.join(folder, schema_lib.FEATURE_VALUES_FILE), dataset.feature_values)
+    others = tuple(_entry(folder, name, 0, 0) for name in (schema_lib.REPORT_FILE, schema_lib.FEATURE_VALUES_FILE))
+    schema_lib.save_manifest(folder, schema_lib.Manifest(dataset.schema.hash(), shards, content, impressions, others))
+
+
+def dealt(sequences: dict[str, int], seed: int) -> dict[str, np.ndarray]:
+    """Part -> which of its sequences stands at each place [R], of part -> R; at random, so that shards are alike and
+    training may read a few at a time."""
+    random = np.random.default_rng(seed)
+    return {split: random.permutation(count) for split, count in sequences.items()}
+
+
+def shard_name(split: str, number: int, count: int) -> str:
+    """Name of a shard of a part that has `count` of them."""
+    return f"{split}-{number:05d}-of-{count:05d}.tfrecord"
+
+
+def _write_sequences(folder: str, dataset: Dataset, shard_records: int, seed: int) -> dict[str, list[Shard]]:
+    shards, orders = {}, dealt({split: len(part) for split, part in dataset.sequences.items()}, seed)
     total = sum(-(-len(part) // shard_records) for part in dataset.sequences.values())
     with tqdm.tqdm(total=total, desc="writing shards", unit="shard", disable=not watched()) as progress:
         for split, sequences in dataset.sequences.items():
-            # Dealt at random, shards are alike, so that training may read a few at a time.
-            order = random.permutation(len(sequences))
             shards[split] = []
-            for shard in _write_split(folder, split, order, shard_records, np.diff(sequences.offsets),
+            for shard in _write_split(folder, split, orders[split], shard_records, np.diff(sequences.offsets),
                                       lambda rows, part=sequences: sequence_examples(dataset, part, rows)):
                 shards[split].append(shard)
                 progress.update()
-    items = np.arange(dataset.schema.num_items)
-    shards["catalogue"] = _write_split(folder, "catalogue", items, CATALOGUE_SHARD_RECORDS, np.zeros(len(items), int),
-                                       lambda rows: catalogue_examples(dataset, rows))
-    return schema_lib.Manifest(
-        dataset.schema.hash(), {split: tuple(part) for split, part in shards.items()},
-        _write_array(folder, schema_lib.CONTENT_FILE, dataset.content),
-        _write_array(folder, schema_lib.IMPRESSIONS_FILE, dataset.exposures))
+    return shards
 
 
 def _write_array(folder: str, name: str, array: Optional[np.ndarray]) -> Optional[Shard]:

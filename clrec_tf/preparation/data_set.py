@@ -48,6 +48,11 @@ class Dataset:
     feature_values: dict[str, list[str]]
     profile: Optional[np.ndarray] = None
 
+    @property
+    def largest_dense_value(self) -> Optional[float]:
+        """Largest absolute value of the dense vectors; None without any."""
+        return None if self.content is None else float(max(self.content.max(), -self.content.min()))
+
 
 def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: dict) -> Dataset:
     """The data set of a log.

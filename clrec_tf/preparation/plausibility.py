@@ -99,14 +99,14 @@ def _heaviest(counts, ids):
     return dict(id=ids[number], clicks=int(counts[number]), share=round(float(counts[number] / counts.sum()), 4))
 
 
-def complete(report: dict, lines: Optional[int], content: Optional[np.ndarray]) -> dict:
+def complete(report: dict, lines: Optional[int], largest: Optional[float]) -> dict:
     """All figures of a report that `assemble` made: rows, those of `of_clicks`, parts and features.
 
     Args:
       report: with those of `of_clicks` as `plausibility`.
       lines: of the files below their headers; None where rows are not lines. That quotes swallow none is seen to where
         the log is read.
-      content: dense vectors, float [V + 1, width], or None.
+      largest: absolute value in dense vectors; None without any.
     """
     rows = {} if lines is None else dict(lines=lines)
     dropped = dict(bad_rows=report["bad_rows"], **{
@@ -115,10 +115,18 @@ def complete(report: dict, lines: Optional[int], content: Optional[np.ndarray]) 
         ("train", "clicks"), ("valid", "targets"), ("test", "targets"))}
     features = report["features"] | ({"dense": report["dense"]} if "dense" in report else {})
     known = {name: round(1 - feature["items_without"] / report["vocabulary"], 4) for name, feature in features.items()}
-    largest = {} if content is None else dict(largest_dense_value=float(max(content.max(), -content.min())))
+    dense = {} if largest is None else dict(largest_dense_value=largest)
     return dict(**rows, rows=report["rows"], dropped={name: value for name, value in dropped.items() if value},
                 **report["plausibility"], not_trained_on=report["dropped_short_training"], parts=parts,
-                items_with_feature=known, **largest)
+                items_with_feature=known, **dense)
+
+
+def add(report: dict, lines: Optional[int], largest: Optional[float], settings: PrepareConfig) -> None:
+    """Closes a report with `plausibility`, all its figures, and `warnings`. Args: see `complete`."""
+    whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click
+    figures = complete(report, lines if whole_lines else None, largest)
+    del report["plausibility"]  # so that it comes last
+    report.update(plausibility=figures, warnings=warnings_of(figures, settings))
 
 
 def _part(report, name, clicks):

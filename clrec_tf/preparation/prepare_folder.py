@@ -8,7 +8,6 @@ from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import assemble
 from clrec_tf.preparation import data_folder
-from clrec_tf.preparation.data_set import Dataset
 from clrec_tf.preparation import identity
 from clrec_tf.preparation import logs
 from clrec_tf.preparation import plausibility
@@ -49,7 +48,7 @@ def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], 
             return schema_lib.load_schema(data_dir)
         data_folder.check_writable(data_dir)
     dataset = assemble.assemble(logs.read_log(log_source, settings), settings, content)
-    _add_plausibility(dataset, log_source, settings)
+    plausibility.add(dataset.report, log_source.table.lines, dataset.largest_dense_value, settings)
     if settings.dry_run:
         tell(f"dry run: nothing is written\n{report_text(dataset.report)}")
         return dataset.schema
@@ -58,13 +57,3 @@ def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], 
     tell(report_text(dataset.report))
     logging.info("wrote --data_dir=%s", data_dir)
     return dataset.schema
-
-
-def _add_plausibility(dataset: Dataset, source: logs.Source, settings: PrepareConfig) -> None:
-    """Closes the report with `plausibility`, all its figures, and `warnings`."""
-    report = dataset.report
-    whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click
-    lines = source.table.lines if whole_lines else None
-    figures = plausibility.complete(report, lines, dataset.content)
-    del report["plausibility"]  # so that it comes last
-    report.update(plausibility=figures, warnings=plausibility.warnings_of(figures, settings))

@@ -11,14 +11,10 @@ import numpy as np
 from clrec_tf.data.user_draws import labels
 from clrec_tf.data.user_draws import user_draws
 from clrec_tf.data.user_draws import VALIDATION
-from clrec_tf.errors import DataError
-from clrec_tf.errors import UserError
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import TEST
 from clrec_tf.preparation.splits import TRAIN
 from clrec_tf.preparation.splits import VALID
-from clrec_tf.settings.data import PrepareConfig
-from clrec_tf.tabular_files import times
 
 # Parts beside those of `splits`: history of a user who is evaluated, before all other parts; and left out, after them.
 CONTEXT, LEFT_OUT = TRAIN - 1, TEST + 1
@@ -54,23 +50,3 @@ def parts(clicks: Clicks, after: int, valid_share: float, seed: int, users: np.n
     target = np.where(tested, TEST, np.where(validated, VALID, np.where(labels(seed, users), TRAIN, LEFT_OUT)))
     earlier = np.where(tested | validated, CONTEXT, TRAIN)
     return np.where(is_last, target[clicks.user], earlier[clicks.user]).astype(np.int8)
-
-
-def split(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
-    """`by_user` by the settings; adds the split's facts to the report.
-
-    Raises:
-      UserError: no time stamps; DataError: nobody is left to train on, or to test.
-    """
-    if clicks.timestamp is None:
-        raise UserError("--split=by_user needs time stamps, which the log does not have: use --split=leave_one_out")
-    part = by_user(clicks, settings.split_quantile, settings.valid_share, seed)
-    last = clicks.timestamp[np.diff(clicks.user, append=-1) != 0]
-    after = times.shown(split_time(last, settings.split_quantile), settings.utc_offset)
-    for which, name in ((TRAIN, "to train on"), (TEST, "to test")):
-        if not (part == which).any():
-            raise DataError(f"--split=by_user leaves no user {name}: of {len(last)} users, {np.sum(part == TEST)} have "
-                            f"their last click after {after}; change --split_quantile={settings.split_quantile} or "
-                            f"lower --valid_share={settings.valid_share}")
-    report.update(tested_after=after, left_out_by_label=int((part == LEFT_OUT).sum()))
-    return part

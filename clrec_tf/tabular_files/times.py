@@ -59,14 +59,13 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
         return column.cast(pl.Datetime("us", dtype.time_zone if zoned else None)).dt.epoch("s") - (
             0 if zoned else shift), False
     if dtype.is_numeric():
-        whole = dtype.is_integer()
-        return (column.cast(pl.Int64, strict=False) if whole else _floor(column.cast(pl.Float64))), True
+        return as_numbers(column, dtype), True
     column = column.cast(pl.String)
     if settings.timestamp_format:
         return _formatted(column, settings.timestamp_format, shift), False
     head = clicks.select(column).drop_nulls().head(1000).collect()["timestamp"].to_list()
     if sum(map(_is_number, head)) >= sum(bool(re.match(_DATE, text)) for text in head):
-        return pl.coalesce(column.cast(pl.Int64, strict=False), _floor(column.cast(pl.Float64, strict=False))), True
+        return as_numbers(column, pl.String), True
     if pattern := _order(head, path):
         return _formatted(column, pattern, shift), False
     _note_unit(settings)
@@ -80,6 +79,15 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
     zoned = pl.coalesce(*(zone.str.to_datetime(form, strict=False, time_unit="us", time_zone="UTC").dt.epoch("s")
                           for form in _ZONED))
     return pl.coalesce(local - shift, zoned).alias("timestamp"), False
+
+
+def as_numbers(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Time stamps of a numeric type or of text as int64 numbers, rounded down; null where they are none."""
+    if dtype.is_integer():
+        return column.cast(pl.Int64, strict=False)
+    if dtype.is_numeric():
+        return _floor(column.cast(pl.Float64))
+    return pl.coalesce(column.cast(pl.Int64, strict=False), _floor(column.cast(pl.Float64, strict=False)))
 
 
 def _formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
@@ -194,8 +202,20 @@ def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
 
 
-def check_bound(flag: str, text: str, bound: Optional[int], earliest: Optional[int]) -> None:
-    """`UserError` where a bound is a number of the first years after 1970 and the log, from `earliest` on, is not."""
-    if bound is not None and 0 < bound < PLAUSIBLE_SECOND <= (earliest or 0) and _is_number(text):
-        raise UserError(f"--{flag}={text} is {shown(bound, 0.0)} as seconds since 1970, and the log begins at "
-                        f"{shown(earliest, 0.0)}: give a date such as {shown(earliest, 0.0)[:10]}")
+def between(settings) -> Optional[pl.Expr]:
+    """Whether a row's `timestamp` lies from --from on and before --to; None without both."""
+    begin = parse_bound("from", settings.from_time, settings.utc_offset)
+    end = parse_bound("to", settings.to_time, settings.utc_offset)
+    if begin is None and end is None:
+        return None
+    return pl.lit(True) & (pl.col("timestamp") >= begin if begin is not None else True) & (
+        pl.col("timestamp") < end if end is not None else True)
+
+
+def check_bounds(settings, earliest: Optional[int]) -> None:
+    """`UserError` where --from or --to is of the first years after 1970, and the log, from `earliest` on, is not."""
+    for flag, text in (("from", settings.from_time), ("to", settings.to_time)):
+        bound = parse_bound(flag, text, settings.utc_offset)
+        if bound is not None and 0 < bound < PLAUSIBLE_SECOND <= (earliest or 0) and _is_number(text):
+            raise UserError(f"--{flag}={text} is {shown(bound, 0.0)} as seconds since 1970, and the log begins at "
+                            f"{shown(earliest, 0.0)}: give a date such as {shown(earliest, 0.0)[:10]}")
