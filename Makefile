@@ -10,7 +10,8 @@ PYTEST := $(PYTHON) -m pytest --durations=20
 PARALLEL := -n $(WORKERS) --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help environment system quickstart quickstart-tf220 test test-cluster test-all test-ci test-tf220 test-attacks
+.PHONY: help environment system quickstart quickstart-tf220 test test-cluster test-all test-ci test-tf220 test-attacks \
+  audit
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name line; do \
@@ -48,6 +49,9 @@ quickstart-tf220: .venv-tf220/requirements.lock  ## doctor and quickstart on Ten
 
 test-ci: environment system  ## all tests but the suites of the benchmarks, as CI runs them
 	$(PYTEST) $(PARALLEL) -m "not suite"
+
+audit:  ## compare the locks with the database of known vulnerabilities; 3 if it cannot be reached
+	@.ci/audit
 
 test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
 	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks

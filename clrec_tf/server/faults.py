@@ -11,6 +11,11 @@ class ServiceError(UserError):
         self.retry_s = retry_s
 
 
+class Unauthenticated(ServiceError):
+    """The request shows no token that is in force."""
+    status = 401
+
+
 class NotFound(ServiceError):
     """No such model, version or page."""
     status = 404

@@ -1,7 +1,8 @@
 """The gRPC server: TensorFlow Serving's PredictionService and ModelService over the same predictor as HTTP.
 
 Predict, GetModelMetadata and GetModelStatus are answered as TensorFlow Serving answers them, so its clients work here.
-There is no encryption and no authentication, as with HTTP: keep the port internal, or put a proxy in front.
+There is no encryption, as with HTTP, and no authentication but by --token_file: keep the port internal, or put a proxy
+in front (SECURITY.md).
 
 Messages arrive as bytes and are parsed here: gRPC would parse them on the event loop before anything is admitted, and
 logs a traceback for each that it cannot parse. They arrive as streams of one message, since only the reading of a
@@ -13,6 +14,7 @@ import dataclasses
 import functools
 from typing import Any
 from typing import Callable
+from typing import Optional
 import urllib.parse
 
 from absl import logging
@@ -28,12 +30,15 @@ from clrec_tf.server.faults import ServiceError
 from clrec_tf.server.faults import TooSlow
 from clrec_tf.server import grpc_messages
 from clrec_tf.server import request_ids
+from clrec_tf.server.token_gate import Gate
+from clrec_tf.server.token_gate import HEADER
 
 DEFAULT_SIGNATURE = "serving_default"
 _ENDING_S = 30  # for calls under way when accepting has ended
 _LONGEST_DETAIL = 2000  # characters: what gRPC puts into headers, whose size clients bound
 _CODES = {  # of the HTTP status that an error has
-    400: grpc.StatusCode.INVALID_ARGUMENT, 404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED, 404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.INVALID_ARGUMENT, 429: grpc.StatusCode.RESOURCE_EXHAUSTED, 499: grpc.StatusCode.CANCELLED,
     503: grpc.StatusCode.UNAVAILABLE, 504: grpc.StatusCode.DEADLINE_EXCEEDED}
 
@@ -64,6 +69,7 @@ class GrpcServices:
       largest: bytes of a message, and number of values in it.
       read_timeout_s: in which a message must have arrived.
       unread: counts messages that cannot be parsed.
+      gate: that calls must pass; None: nobody is asked.
     """
     model_name: str
     served: Callable[[], Served]
@@ -71,6 +77,7 @@ class GrpcServices:
     largest: int
     read_timeout_s: float
     unread: CountedLine
+    gate: Optional[Gate] = None
 
     def server(self, most_calls: int) -> grpc.aio.Server:
         """A server without a port, not started; calls beyond `most_calls` at once get RESOURCE_EXHAUSTED."""
@@ -97,6 +104,9 @@ class GrpcServices:
             identified = ((request_ids.HEADER, caller.request_id),)
             context.set_trailing_metadata(identified)
             try:
+                if self.gate is not None:
+                    self.gate.check([value for name, value in context.invocation_metadata() or () if name == HEADER],
+                                    client)
                 with self.predictor.counted(client), self.predictor.held.request() as take:
                     message = await self._message(messages)
                     take(len(message))
@@ -174,13 +184,14 @@ class GrpcServices:
 
 
 @contextlib.asynccontextmanager
-async def listening(settings, predictor, versions):
+async def listening(settings, predictor, versions, gate: Optional[Gate] = None):
     """Serves gRPC while the block runs, and yields the port; calls under way at its end are finished.
 
     Args:
       settings: `ServeConfig`.
       predictor: see `GrpcServices`.
       versions: with `engine`, whose `version` and `signatures` are served.
+      gate: that calls must pass, or None.
 
     Raises:
       UserError: the port cannot be had.
@@ -189,7 +200,7 @@ async def listening(settings, predictor, versions):
                          "from {latest}")
     services = GrpcServices(
         settings.model_name, lambda: Served(versions.engine.version, versions.engine.signatures), predictor,
-        settings.max_request_bytes, settings.read_timeout_s, unread)
+        settings.max_request_bytes, settings.read_timeout_s, unread, gate)
     server = services.server(settings.max_connections)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:

@@ -18,6 +18,9 @@ from clrec_tf.server.private_uvicorn import KEEP_ALIVE_S
 from clrec_tf.server.private_uvicorn import SignalledServer
 from clrec_tf.server.protocol import protocol
 from clrec_tf.server.request_ids import IdentifiedAnswers
+from clrec_tf.server.token_gate import Gate
+from clrec_tf.server.token_gate import GatedApp
+from clrec_tf.server.tokens import Tokens
 from clrec_tf.server.versions import Versions
 from clrec_tf.settings.service import ServeConfig
 from clrec_tf.system import atomic
@@ -31,28 +34,31 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     """Serves until SIGTERM or SIGINT; a second one ends at once.
 
     Raises:
-      UserError: the port cannot be had, or --impression_log cannot be written to.
+      UserError: the port cannot be had, --impression_log cannot be written to, or --token_file holds no tokens.
     """
     sys.setswitchinterval(_SWITCH_S)
+    gate = Gate(Tokens(settings.token_file), metrics) if settings.token_file else None
     impressions = None
     if settings.impression_log:
         with atomic.write_errors(settings.impression_log, "impression_log"):
             impressions = ImpressionLog(ImpressionFiles(
                 settings.impression_log, settings.impression_log_rows, settings.impression_log_s), metrics.impressions)
     predictor = Predictor(settings, versions, metrics, impressions)
-    server = _http_server(settings, versions, predictor, metrics)
+    server = _http_server(settings, versions, predictor, metrics, gate)
     listener = _listener(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     versions.follow(settings.poll_s)
 
     async def run():
-        async with _grpc(settings, predictor, versions) as grpc_port:
+        async with _grpc(settings, predictor, versions, gate) as grpc_port:
             logging.info("serving %s version %d at http://%s:%d", settings.model_name, versions.engine.version,
                          host, port)
             if grpc_port:
                 logging.info("gRPC at %s:%d", settings.host, grpc_port)
             signal.signal(signal.SIGHUP, lambda *_: versions.look_now())
             await server.serve([listener])
+        if gate is not None:
+            gate.flush()
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(run())
     versions.stop()
@@ -60,10 +66,11 @@ def serve(settings: ServeConfig, versions: Versions, metrics: Metrics) -> None:
     logging.info("ended at once" if server.force_exit else "ended; every accepted request was answered")
 
 
-def _http_server(settings, versions, predictor, metrics) -> SignalledServer:
+def _http_server(settings, versions, predictor, metrics, gate) -> SignalledServer:
     """uvicorn's server, not started, over the application."""
     drain = _Drain(settings.drain_s)
     app = make_app(settings, versions, predictor, metrics, ready=lambda: not drain.begun)
+    app = app if gate is None else GatedApp(app, gate)
     server = SignalledServer(uvicorn.Config(
         IdentifiedAnswers(app), http=protocol(settings, lambda: drain.begun), ws="none", loop="uvloop",
         lifespan="off", log_config=None,
@@ -105,11 +112,11 @@ def _listener(host, port):
 
 
 @contextlib.asynccontextmanager
-async def _grpc(settings, predictor, versions):
+async def _grpc(settings, predictor, versions, gate):
     """Yields the port of gRPC, 0 if there is none."""
     if settings.grpc_port < 0:
         yield 0
         return
     from clrec_tf.server import grpc_server  # pylint: disable=import-outside-toplevel
-    async with grpc_server.listening(settings, predictor, versions) as port:
+    async with grpc_server.listening(settings, predictor, versions, gate) as port:
         yield port

@@ -14,6 +14,9 @@ class ServeConfig(Section):
     port: int = setting(8501, "Port of HTTP (0: any free one, which the log names).", lower=0, upper=65535)
     grpc_port: int = setting(-1, "Port of gRPC, TF Serving's PredictionService (0: any free one, -1: no gRPC).",
                              lower=-1, upper=65535)
+    token_file: str = setting("", "File of tokens, one a line, of which every request must show one as `Authorization: "
+                                  "Bearer TOKEN`, in gRPC's metadata too; /healthz and /readyz are open. A changed "
+                                  "file holds within a second (empty: nobody is asked).", path=True)
     model_name: str = setting("clrec", "NAME in /v1/models/NAME.")
     serve_version: int = setting(0, "Version served (0: the newest complete one, and each newer one as it appears). A "
                                     "file `serve_version` in --export_dir that holds a number goes before this flag: "

@@ -2,7 +2,7 @@
 
   python launch/clients/predict_grpc.py --server=127.0.0.1:8500 --history=item-3,item-14
 
-Needs the packages tensorflow and tensorflow-serving-api. The connection is not encrypted.
+Needs the packages tensorflow and tensorflow-serving-api. With --ca_file the connection is encrypted.
 """
 import argparse
 
@@ -32,9 +32,11 @@ def main():
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
+    parser.add_argument("--token_file", help="file with the token of a service that asks for one (default: none)")
+    parser.add_argument("--ca_file", help="certificate (PEM) that the server's TLS is checked by (default: no TLS)")
     parser.add_argument("--timeout", type=float, default=5, help="seconds (default: %(default)s)")
     arguments = parser.parse_args()
-    with grpc.insecure_channel(arguments.server) as channel:
+    with channel_of(arguments) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         try:
             outputs = retrieve(stub, arguments)
@@ -45,11 +47,23 @@ def main():
         print(item.decode() if isinstance(item, bytes) else item, *facts, sep="\t")
 
 
+def channel_of(arguments) -> grpc.Channel:
+    """The connection, encrypted or not."""
+    if not arguments.ca_file:
+        return grpc.insecure_channel(arguments.server)
+    with open(arguments.ca_file, "rb") as file:
+        return grpc.secure_channel(arguments.server, grpc.ssl_channel_credentials(file.read()))
+
+
 def retrieve(stub, arguments) -> dict:
     """Arrays by output, with one row for the one user."""
+    metadata = []
+    if arguments.token_file:
+        with open(arguments.token_file, encoding="utf-8") as file:
+            metadata = [("authorization", f"Bearer {file.readline().strip()}")]
     asked = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     asked.model_spec.name = arguments.model_name
-    answer = stub.GetModelMetadata(asked, timeout=arguments.timeout).metadata["signature_def"]
+    answer = stub.GetModelMetadata(asked, timeout=arguments.timeout, metadata=metadata).metadata["signature_def"]
     signatures = get_model_metadata_pb2.SignatureDefMap()
     answer.Unpack(signatures)
     request = predict_pb2.PredictRequest()
@@ -66,7 +80,7 @@ def retrieve(stub, arguments) -> dict:
         else:
             values = value(name, dtype, arguments)
         request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
-    response = stub.Predict(request, timeout=arguments.timeout)
+    response = stub.Predict(request, timeout=arguments.timeout, metadata=metadata)
     return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
 
 

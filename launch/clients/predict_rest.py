@@ -25,13 +25,15 @@ def main():
     parser.add_argument("--exclude_seen", action="store_true", help="leave the history's items out")
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
+    parser.add_argument("--token_file", help="file with the token of a service that asks for one (default: none)")
     parser.add_argument("--timeout", type=float, default=5, help="seconds (default: %(default)s)")
     arguments = parser.parse_args()
+    token = open(arguments.token_file, encoding="utf-8").readline().strip() if arguments.token_file else ""
     model = f"{arguments.server}/v1/models/{arguments.model_name}"
     try:
-        metadata = call(f"{model}/metadata", None, arguments.timeout)["metadata"]
+        metadata = call(f"{model}/metadata", None, arguments.timeout, token)["metadata"]
         body = {"signature_name": "retrieve", "instances": [instance(metadata, arguments)]}
-        answer, = call(f"{model}:predict", body, arguments.timeout)["predictions"]
+        answer, = call(f"{model}:predict", body, arguments.timeout, token)["predictions"]
     except urllib.error.HTTPError as error:
         raise SystemExit(f"{error.url}: {error.code}: {error.read().decode(errors='replace')}") from error
     except OSError as error:
@@ -41,10 +43,12 @@ def main():
         print(*facts, sep="\t")
 
 
-def call(url, body, timeout):
+def call(url, body, timeout, token=""):
     """The JSON that a GET, or with a body a POST, is answered with."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
     with urllib.request.urlopen(request, timeout=timeout) as response:
         return json.load(response)
 
