@@ -18,6 +18,7 @@ from clrec_tf.settings.days import DaysConfig
 from clrec_tf.settings.diagnosis import DoctorConfig
 from clrec_tf.settings.dial import DialConfig
 from clrec_tf.settings.model import ModelConfig
+from clrec_tf.settings.operations import OperationsConfig
 from clrec_tf.settings.paper_tables import TablesConfig
 from clrec_tf.settings.proofs import BenchmarkConfig
 from clrec_tf.settings.proofs import ExposureWorldConfig
@@ -39,10 +40,10 @@ from clrec_tf.settings.training import TrainConfig
 
 SECTIONS = dict(
     paths=Paths, world=WorldConfig, prepare=PrepareConfig, model=ModelConfig, loss=LossConfig, train=TrainConfig,
-    cluster=ClusterConfig, stores=StoresConfig, evaluate=EvaluateConfig, dial=DialConfig, report=ReportConfig,
-    export=ExportConfig, retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig, days=DaysConfig,
-    benchmark=BenchmarkConfig, proof=ProofConfig, exposure_world=ExposureWorldConfig, randomised=RandomisedConfig,
-    tables=TablesConfig, doctor=DoctorConfig)
+    cluster=ClusterConfig, stores=StoresConfig, operations=OperationsConfig, evaluate=EvaluateConfig, dial=DialConfig,
+    report=ReportConfig, export=ExportConfig, retrieve=RetrieveConfig, serve=ServeConfig, update=UpdateConfig,
+    days=DaysConfig, benchmark=BenchmarkConfig, proof=ProofConfig, exposure_world=ExposureWorldConfig,
+    randomised=RandomisedConfig, tables=TablesConfig, doctor=DoctorConfig)
 _SECTION_FIELDS = {field.name for section in SECTIONS.values() for field in dataclasses.fields(section)}
 # Registries whose settings belong to a section: commands that read it read them too.
 PLUGS = dict(model=(TOWERS, ENCODERS), loss=(LOSSES, PRETEXTS))
@@ -83,6 +84,7 @@ class Config:
     train: TrainConfig = TrainConfig()
     cluster: ClusterConfig = ClusterConfig()
     stores: StoresConfig = StoresConfig()
+    operations: OperationsConfig = OperationsConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     dial: DialConfig = DialConfig()
     report: ReportConfig = ReportConfig()

@@ -18,5 +18,5 @@ def main(config: Config) -> int:
 
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=(
-        "paths.seed", "paths.plugins", "paths.export_dir", "days", "prepare", "model", "loss", "train", "evaluate",
-        "dial", "export", "serve.model_name", "serve.max_k"))
+        "paths.seed", "paths.plugins", "paths.export_dir", "days", "prepare", "model", "loss", "train",
+        "operations", "evaluate", "dial", "export", "serve.model_name", "serve.max_k"))

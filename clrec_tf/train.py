@@ -111,7 +111,7 @@ def main(config: Config) -> int:
     if task.role == "evaluator":
         from clrec_tf.training.cluster import evaluator  # pylint: disable=import-outside-toplevel
         roles.check_evaluator(config)
-        return evaluator.run(config)
+        return evaluator.run(config, task)
     return roles.serve(task, config)
 
 
@@ -132,5 +132,5 @@ make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)
 
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "cluster",
-                                                "evaluate", "dial", "export", "retrieve", "stores"),
+                                                "operations", "evaluate", "dial", "export", "retrieve", "stores"),
                      stores=stage_openers())

@@ -10,6 +10,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.training.cluster.local_roles import free_addresses
 from clrec_tf.training.cluster import roles
 from clrec_tf.training.cluster.roles import task_from_environment
+from clrec_tf.training.monitoring.exporter import NoMetrics
 from tests.local_cluster import LocalCluster
 
 
@@ -43,10 +44,10 @@ def test_a_bad_tf_config_ends_the_command_with_the_code_of_bad_input(tmp_path):
 def test_a_chief_that_never_comes_is_not_waited_for_for_ever():
     address = free_addresses(1, 1)["chief"][0]
     with pytest.raises(ClusterError, match=f"the chief at {address} was never there in --chief_deadline_s=0.2"):
-        roles._until_chief_is_gone(address, ClusterConfig(chief_deadline_s=0.2), threading.Event())
+        roles._until_chief_is_gone(address, ClusterConfig(chief_deadline_s=0.2), threading.Event(), NoMetrics())
     with socket.create_server(("127.0.0.1", 0)) as chief:  # one that was there is another matter
         ending = threading.Timer(0.6, chief.close)
         ending.start()
         roles._until_chief_is_gone("127.0.0.1:%d" % chief.getsockname()[1], ClusterConfig(
-            chief_deadline_s=0.2, chief_gone_s=0.2), threading.Event())
+            chief_deadline_s=0.2, chief_gone_s=0.2), threading.Event(), NoMetrics())
         ending.join()

@@ -33,8 +33,8 @@ class Counted:
 
 def test_each_result_is_there_before_the_next_call_begins():
     work, stop = Counted(100), types.SimpleNamespace(exit_code=None)
-    for steps, repeated, result in Dispatcher(work, work, work, LocalRuntime(), 4, 10).results(17, stop):
-        assert repeated == 0 and result == {"steps": steps}
+    for steps, repeated, worker, result in Dispatcher(work, work, work, LocalRuntime(), 4, 10).results(17, stop):
+        assert repeated == worker == 0 and result == {"steps": steps}
         work.events.append(("got", steps))
     expected = [4, 4, 2, 4, 3]  # not past multiples of 10, nor past 17
     assert work.events == [event for steps in expected for event in (("run", steps), ("got", steps))]
@@ -42,7 +42,7 @@ def test_each_result_is_there_before_the_next_call_begins():
 
 def test_a_signal_ends_after_the_call_under_way():
     work, stop, found = Counted(100), types.SimpleNamespace(exit_code=None), []
-    for steps, _, _ in Dispatcher(work, work, work, LocalRuntime(), 4, 100).results(100, stop):
+    for steps, *_ in Dispatcher(work, work, work, LocalRuntime(), 4, 100).results(100, stop):
         found.append(steps)
         if len(found) == 3:
             stop.exit_code = 75

@@ -261,10 +261,13 @@ def test_features_stay_with_their_items(kind):
 def test_health():
     variant = make_variant("cached", tiny_model(), 6)
     assert {name: float(value) for name, value in variant.open().metrics().items()} == {
-        "queue_fill": 0, "queue_duplicate_rate": 0}
-    variant.open().logits(make_batch([2, 2, 3, 2]))
+        "queue_fill": 0, "queue_duplicate_rate": 0, "queue_entered": 0}
+    opened = variant.open()
+    opened.logits(make_batch([2, 2, 3, 2]))
+    opened.logits(make_batch([4, 2, 5, 3]))
+    assert float(opened.metrics()["queue_entered"]) == 8 and float(variant.open().metrics()["queue_entered"]) == 0
     assert {name: float(value) for name, value in variant.open().metrics().items()} == {
-        "queue_fill": 4, "queue_duplicate_rate": .5}
+        "queue_fill": 6, "queue_duplicate_rate": pytest.approx(2 / 6), "queue_entered": 0}
     assert make_variant("in_batch", tiny_model(), 6).open().metrics() == {}
 
 

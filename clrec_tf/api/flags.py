@@ -15,7 +15,8 @@ from clrec_tf.errors import UserError
 # Function -> sections, or "section.setting", that it reads.
 READS = {
     "prepare": ("paths.data_dir", "paths.seed", "prepare"),
-    "train": ("paths.workdir", "paths.seed", "model", "loss", "train"),
+    "train": ("paths.workdir", "paths.seed", "model", "loss", "train", "operations.metrics_port",
+              "operations.metrics_host", "operations.profile_steps", "operations.run_id"),
     "Run.evaluate": ("evaluate", "dial"),
     "Run.export": ("paths.export_dir", "export", "dial", "serve.model_name", "serve.max_k", "evaluate.filter_seen",
                    "evaluate.list_length"),

@@ -49,6 +49,7 @@ class OpenFifoQueue:
     def __init__(self, queue: FifoQueue):
         self.capacity, self.specs = queue.capacity, queue.specs
         self._handles = {name: variable.handle for name, variable in queue.local_variables.items()}
+        self._begin = self.read("count")
 
     def enqueue(self, valid, **values) -> Enqueued:
         """Pushes the valid rows, in order, over the oldest entries.
@@ -89,6 +90,10 @@ class OpenFifoQueue:
     def read(self, name) -> tf.Tensor:
         """One field of all slots, [Q, ...]; only the first `fill` hold entries."""
         return read(self._handles[name], *self.specs[name])
+
+    def entered(self) -> tf.Tensor:
+        """Entries that came in since the queue was opened, scalar int64."""
+        return self.read("count") - self._begin
 
     def fill(self) -> tf.Tensor:
         """Valid entries, scalar int64."""

@@ -107,15 +107,17 @@ class QueueNegatives(RowObjective):
     @property
     def metric_names(self):
         """Names of what `metrics` gives."""
-        return ("queue_fill", "queue_duplicate_rate") if self.queue else ()
+        return ("queue_fill", "queue_duplicate_rate", "queue_entered") if self.queue else ()
 
     def metrics(self):
-        """`queue_fill`, entries, and `queue_duplicate_rate`, share of entries that repeat an item; scalars."""
+        """`queue_fill`, entries, `queue_duplicate_rate`, share of entries that repeat an item, and `queue_entered`,
+        entries since the objective was opened; scalars."""
         if not self.queue:
             return {}
         fill = self.queue.fill()
         ids = self.queue.read("item")[:fill, 0]
-        return {"queue_fill": tf.cast(fill, tf.float32), "queue_duplicate_rate": duplicate_rate(ids)}
+        return {"queue_fill": tf.cast(fill, tf.float32), "queue_duplicate_rate": duplicate_rate(ids),
+                "queue_entered": tf.cast(self.queue.entered(), tf.float32)}
 
     def prefill(self, batches):
         """Fills the queue with what batches feed it, encoded by the model as it is, until it is full."""

@@ -55,7 +55,7 @@ class Dispatcher:
           stop: with `exit_code`; when that is set, what is under way is finished and nothing new begun.
 
         Yields:
-          (steps, steps that may have been repeated, result) of each call, in the order in which calls end.
+          (steps, steps that may have been repeated, worker, result) of each call, in the order in which calls end.
         """
         assignments, under_way = self._assignments, []
         assignments.limit = until
@@ -79,7 +79,7 @@ class Dispatcher:
                                     "twice", call.steps, ", ".join(map(str, call.workers[:-1])), call.workers[-1])
                 result = self._runtime.fetch(call.result, call.holder)
                 if call.steps:  # none where another worker was quicker
-                    yield call.steps, call.repeated, self._call.named(result)
+                    yield call.steps, call.repeated, call.workers[-1], self._call.named(result)
 
     def _at_most(self, under_way) -> int:
         """Steps that calls may still take which no worker has taken."""

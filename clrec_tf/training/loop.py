@@ -1,6 +1,7 @@
 """The training loop, one for local and cluster: calls of several steps, and between them reports, validations and
 checkpoints. What it loops over is put together in ``setup``."""
 import bisect
+import time
 
 from absl import logging
 import tensorflow as tf
@@ -13,6 +14,9 @@ from clrec_tf.errors import UserError
 from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
 from clrec_tf.training.evaluations import Listener
+from clrec_tf.training.monitoring.exporter import metrics_of
+from clrec_tf.training.monitoring.role_watch import watched_roles
+from clrec_tf.training.monitoring.training_metrics import TrainingMetrics
 from clrec_tf.training import run_uploads
 from clrec_tf.training.reasons import reason
 from clrec_tf.training.reasons import servers_named
@@ -39,13 +43,13 @@ def train(config: Config, runtime) -> int:
       UserError: settings, data or disk at fault; the last checkpoint stands. BusyError: another trains there.
     """
     _, workdir = check_paths(config.paths)
-    with WorkdirLock(workdir) as lock:
-        code = _train(config, runtime, lock)
+    with WorkdirLock(workdir) as lock, metrics_of(config, runtime.task) as metrics, watched_roles(metrics, runtime.task):
+        code = _train(config, runtime, lock, TrainingMetrics(metrics))
         lock.check()
     return code
 
 
-def _train(config, runtime, lock) -> int:
+def _train(config, runtime, lock, monitor) -> int:
     """`train`, of the process that has the folder for itself."""
     run = set_up(config, runtime)
     progress, settings = run.progress, config.train
@@ -54,11 +58,12 @@ def _train(config, runtime, lock) -> int:
                      ", ended by early stopping" if progress.stopped_early else "")
         runtime.close()
         return 0
+    monitor.begun(progress.step, run.total_steps, config.paths.data_dir)
     logging.info("training from step %d to %d", progress.step, run.total_steps)
     listener, uploads = Listener(config, progress), run_uploads.of(config.paths.workdir)
     collapse = CollapseWatch(settings, run.num_items, progress.step, run.assignments.epoch_ends)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps,
-                        TRACKERS[settings.tracker](config))
+                        TRACKERS[settings.tracker](config), monitor)
     with StopSignals() as stop:
         while not run.finished:
             until = next_event(progress.step, run, settings)
@@ -73,9 +78,11 @@ def _train(config, runtime, lock) -> int:
                     progress.stopped_early = validate(run, reporter, settings)
             if run.finished or stop.exit_code or progress.step % settings.checkpoint_every_steps == 0:
                 progress.position = run.assignments.position()
+                begin = time.perf_counter()
                 with runtime.unharmed("saving a checkpoint"):
                     check_variables(run.model)
                     run.checkpoints.save()
+                reporter.saved(progress.step, time.perf_counter() - begin)
                 uploads.save()
                 reporter.restart_clock()
             if stop.exit_code and not run.finished:
@@ -92,11 +99,11 @@ def _train(config, runtime, lock) -> int:
 def train_until(until: int, run, stop, config, reporter, collapse) -> None:
     """All calls up to a step; their results are counted, judged and reported as they come."""
     progress = run.progress
-    for steps, repeated, result in results(run, until, stop, config):
+    for steps, repeated, worker, result in results(run, until, stop, config):
         progress.step += steps
         progress.repeated_steps += repeated
         check_finite(progress, result, steps, config.train.max_nonfinite_steps)
-        reporter.add(progress.step, steps, result)
+        reporter.add(progress.step, steps, repeated, worker, result)
         collapse.add(progress, result)
 
 
@@ -140,10 +147,10 @@ def check_finite(progress, result, steps, limit):
 
 def validate(run, reporter, settings) -> bool:
     """Scores the model, keeps it if it is the best; returns whether training should stop."""
-    metrics = run.validator.metrics()
+    begin, metrics = time.perf_counter(), run.validator.metrics()
     names = ("hr@", "ndcg@", "recall@", "mrr/", "auc/coin_flip", "auc/paired")
     ranking = {name: value for name, value in metrics.items() if name.startswith(names)}
-    reporter.write(run.progress.step, {f"valid/{name}": value for name, value in ranking.items()})
+    reporter.validated(run.progress.step, ranking, time.perf_counter() - begin)
     best, stop = note_validation(run.progress, metrics[settings.validation_metric], settings.early_stopping_patience)
     if best:
         run.checkpoints.save_best()

@@ -12,9 +12,10 @@ from clrec_tf.system.watched import watched
 from clrec_tf.training.step import FLAT
 from clrec_tf.training.step import RUNS
 from clrec_tf.training.step import SUMS
+from clrec_tf.training.step import TIMES
 
 METRICS_LOG = "metrics.jsonl"
-_OF_STEPS = {*SUMS, *FLAT, *RUNS}  # in the results of calls; the others are metrics of the objective
+_OF_STEPS = {*SUMS, *FLAT, *TIMES, *RUNS}  # in the results of calls; the others are metrics of the objective
 
 
 class Reporter:
@@ -26,10 +27,11 @@ class Reporter:
       total_steps: for the progress bar.
       log_every: steps between rows.
       tracker: see ``trackers``.
+      monitor: a `TrainingMetrics`.
     """
 
-    def __init__(self, workdir, first_step, total_steps, log_every, tracker):
-        self._log_every, self._total, self._tracker = log_every, total_steps, tracker
+    def __init__(self, workdir, first_step, total_steps, log_every, tracker, monitor):
+        self._log_every, self._total, self._tracker, self._monitor = log_every, total_steps, tracker, monitor
         path = os.path.join(workdir, METRICS_LOG)
         _drop_rows_after(path, first_step)
         self._file = open(path, "a", encoding="utf-8")
@@ -40,8 +42,11 @@ class Reporter:
     def _reset(self):
         self._sums, self._steps, self._start = {}, 0, time.perf_counter()
 
-    def add(self, step, steps, result):
-        """Takes the result of one call of `steps` steps that ended at `step`."""
+    def add(self, step, steps, repeated, worker, result):
+        """Takes the result of one call of `steps` steps of a worker that ended at `step`; see `Dispatcher.results`."""
+        of_objective = objective_metrics(steps, result)
+        self._monitor.called(step, steps, repeated, worker, result)
+        self._monitor.objective(worker, of_objective)
         self._bar.update(steps)
         self._steps += steps
         for name in SUMS:
@@ -52,8 +57,7 @@ class Reporter:
             row = {"steps": self._steps, "loss": self._sums["loss"] / good,
                    "gradient_norm": self._sums["gradient_norm"] / good,
                    "skipped_steps": self._sums["skipped"], "examples_per_second": self._sums["examples"] / seconds}
-            row.update({name: float(result[name]) for name in result if name not in _OF_STEPS})
-            self.write(step, row)
+            self.write(step, row | of_objective)
             self._reset()
 
     def write(self, step, row):
@@ -68,6 +72,15 @@ class Reporter:
         else:
             self._bar.set_postfix_str(text[:90])
 
+    def validated(self, step, row, seconds):
+        """A validation at a step, which took so many seconds: {metric: number}."""
+        self.write(step, {f"valid/{name}": value for name, value in row.items()})
+        self._monitor.validated(step, row, seconds)
+
+    def saved(self, step, seconds):
+        """A checkpoint was saved in so many seconds."""
+        self._monitor.saved(step, seconds)
+
     def restart_clock(self):
         """Leaves validation and checkpoints out of examples per second."""
         self._start = time.perf_counter() if not self._steps else self._start
@@ -77,6 +90,18 @@ class Reporter:
         self._bar.close()
         self._file.close()
         self._tracker.close(finished)
+
+
+def objective_metrics(steps: int, result: dict) -> dict[str, float]:
+    """What a call of some steps tells of queues and samplers, by name.
+
+    A queue that tells how many entries the call brought in, `queue_entered`, has an age by that: `queue_age`, steps
+    since its oldest entry came in.
+    """
+    values = {name: float(value) for name, value in result.items() if name not in _OF_STEPS}
+    if entered := values.pop("queue_entered", 0.0):
+        values["queue_age"] = values["queue_fill"] * steps / entered
+    return values
 
 
 def _drop_rows_after(path, step):

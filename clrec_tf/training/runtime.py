@@ -17,6 +17,7 @@ class LocalRuntime:
     num_workers = 1
     depth = 1  # calls under way at most
     evaluator = False  # whether another process validates
+    task = None  # of this process in its cluster
     save_options = None
 
     def __init__(self):

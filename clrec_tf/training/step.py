@@ -9,6 +9,7 @@ from clrec_tf.training.optimizers import summed_rows
 
 SUMS = ("loss", "gradient_norm", "trained", "examples", "skipped")
 FLAT = ("chance_loss", "judged")  # sums too, for ``collapse``
+TIMES = ("input_seconds", "call_seconds")  # of waiting for batches, and in all
 RUNS = ("leading_skipped", "trailing_skipped", "longest_skipped", "trailing_zero_gradients")  # of steps in a row
 
 
@@ -90,9 +91,23 @@ class TrainingStep:
         return 0.0
 
 
+def seconds_since(begin, *after) -> tf.Tensor:
+    """Seconds, scalar float32, from a time stamp until all of `after` is there."""
+    with tf.control_dependencies(after):
+        return tf.cast(tf.timestamp() - begin, tf.float32)
+
+
+def timed(batch_of, step):
+    """(batch of a step, seconds that it took); nothing else of the step waits for the clock."""
+    begin = tf.timestamp()
+    with tf.control_dependencies([begin]):
+        batch = batch_of(step)
+    return batch, seconds_since(begin, *tf.nest.flatten(batch))
+
+
 def zero_tally() -> dict[str, tf.Tensor]:
-    """What a call reports before its first step: `SUMS`, `FLAT` and `RUNS`, scalars float32 by name."""
-    return {name: tf.constant(0.0) for name in (*SUMS, *FLAT, *RUNS)}
+    """What a call reports before its first step: `SUMS`, `FLAT`, `TIMES` and `RUNS`, scalars float32 by name."""
+    return {name: tf.constant(0.0) for name in (*SUMS, *FLAT, *TIMES, *RUNS)}
 
 
 def tallied(values, step, loss, norm, finite, trained, facts) -> dict[str, tf.Tensor]:
@@ -104,12 +119,13 @@ def tallied(values, step, loss, norm, finite, trained, facts) -> dict[str, tf.Te
       loss, norm: of it.
       finite: whether both are numbers.
       trained: whether it updated the model.
-      facts: see `TrainingStep.differentiate`.
+      facts: see `TrainingStep.differentiate`; and `input_seconds`, which the batch took.
     """
     skipped, judged = 1.0 - tf.cast(finite, tf.float32), trained & facts["teaches"]
     done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
             "trained": tf.cast(trained, tf.float32), "examples": facts["examples"], "skipped": skipped,
-            "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32)}
+            "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32), "input_seconds": facts["input_seconds"],
+            "call_seconds": 0.0}
     leading, zeros = values["leading_skipped"], values["trailing_zero_gradients"]
     trailing = (values["trailing_skipped"] + 1.0) * skipped
     return {
@@ -136,29 +152,32 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       holds sums over the steps `loss`, `gradient_norm` (both of steps that updated the model), `trained` (how many
       did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
       `longest_skipped` run of those, the `leading_skipped` one at the begin and the `trailing_skipped` one at the end,
-      the objective's metrics after the last; `chance_loss`, what `loss` would be if all candidates had the same score
+      the objective's metrics after the last; seconds spent in waiting for batches, `input_seconds`, and in all,
+      `call_seconds`; `chance_loss`, what `loss` would be if all candidates had the same score
       (NaN: not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the
       end
       whose gradient was exactly 0, `trailing_zero_gradients`.
     """
     metrics = [name for part in objective.parts for name in part.metric_names]
-    names, strategy = [*SUMS, *FLAT, *RUNS, *metrics], runtime.strategy
+    names, strategy = [*SUMS, *FLAT, *TIMES, *RUNS, *metrics], runtime.strategy
 
     @tf.function
     def call(*work):
-        opened = objective.open()
+        begin, opened = tf.timestamp(), objective.open()
         one_step = TrainingStep(opened, model.trainable_variables, optimizer, clip_norm, keys)
         batch_of, steps = open_feed(*work)
         values = zero_tally()
         for step in tf.range(steps):
-            gradients, loss, norm, facts = strategy.run(one_step.differentiate, args=(batch_of(step),))
+            batch, waited = timed(batch_of, step)
+            gradients, loss, norm, facts = strategy.run(one_step.differentiate, args=(batch,))
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
             # A batch without a row that counts changes nothing either: momentum would move the model on its own.
             trained = finite & (facts["examples"] > 0)
             # In a replica context of its own: an optimizer synchronises there, which a condition inside would forbid.
             update = functools.partial(strategy.run, one_step.apply, args=(gradients,))
             tf.cond(trained, update, lambda: 0.0)
-            values = tallied(values, step, loss, norm, finite, trained, facts)
+            values = tallied(values, step, loss, norm, finite, trained, facts | {"input_seconds": waited})
+        values["call_seconds"] = seconds_since(begin, values["loss"])
         for part in opened.parts:
             values |= part.metrics()
         return tf.stack([values[name] for name in names])  # one tensor: in a cluster each would be a message

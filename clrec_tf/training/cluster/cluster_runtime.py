@@ -65,7 +65,7 @@ class ClusterRuntime:
         if is_pattern(config.paths.workdir):
             raise UserError(f"--workdir={config.paths.workdir}: parameter servers would take *, ?, [ and \\ for a "
                             "pattern and not find the checkpoints; choose a folder without them in its path")
-        self._deadline = settings.progress_deadline_s
+        self._deadline, self.task = settings.progress_deadline_s, task
         self.num_workers = len(task.addresses["worker"])
         self.depth = (1 + settings.calls_ahead) * self.num_workers
         tf.config.threading.set_inter_op_parallelism_threads(

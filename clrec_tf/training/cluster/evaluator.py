@@ -21,6 +21,8 @@ from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.checkpoints import restore
 from clrec_tf.training import evaluations
+from clrec_tf.training.monitoring.exporter import metrics_of
+from clrec_tf.training.monitoring.training_metrics import ScoreMetrics
 from clrec_tf.training.progress import Progress
 from clrec_tf.training.progress import ProgressState
 from clrec_tf.training.setup import check_paths
@@ -30,8 +32,12 @@ from clrec_tf.training.validation import note_validation
 from clrec_tf.training.validation import Validator
 
 
-def run(config: Config) -> int:
+def run(config: Config, task=None) -> int:
     """Scores checkpoints until that of the last step is scored.
+
+    Args:
+      config: settings.
+      task: of this process in its cluster, a `roles.Task`.
 
     Returns:
       0, or the exit code of the signal that ended it.
@@ -40,7 +46,7 @@ def run(config: Config) -> int:
       UserError: settings or data at fault.
     """
     data_dir, workdir = check_paths(config.paths)
-    with StopSignals() as stop:
+    with StopSignals() as stop, metrics_of(config, task) as metrics:
         # The chief generates and prepares the data, which may take long.
         while not os.path.exists(os.path.join(data_dir, schema_lib.MANIFEST_FILE)):
             if stop.exit_code is not None:
@@ -51,7 +57,7 @@ def run(config: Config) -> int:
             raise DataError(f"--data_dir={data_dir} has no validation part: an evaluator has nothing to do; leave it "
                             "out, or prepare with a split that has one")
         model = build_model(config, schema, load_content(data_dir, schema), config.paths.seed)
-        scored = _Scored(config, model, Validator(config, schema, manifest, model))
+        scored = _Scored(config, model, Validator(config, schema, manifest, model), ScoreMetrics(metrics))
         total = Assignments(training_plan(config, manifest), config.train.epochs).total
         while True:
             if stop.exit_code is not None:
@@ -65,8 +71,8 @@ def run(config: Config) -> int:
 class _Scored:
     """The checkpoints scored so far, and the best of them."""
 
-    def __init__(self, config, model, validator):
-        workdir = config.paths.workdir
+    def __init__(self, config, model, validator, monitor):
+        workdir, self._monitor = config.paths.workdir, monitor
         self.progress, self._search = Progress(), Progress(metric=config.train.validation_metric)
         self._validator, self._folder = validator, os.path.join(workdir, LATEST_FOLDER)
         self._checkpoint = tf.train.Checkpoint(model=model, progress=ProgressState(self.progress))
@@ -96,7 +102,9 @@ class _Scored:
             logging.warning("%s: waiting for the next", error)
             return False
         step, metric = self.progress.step, self._search.metric
+        begin = time.perf_counter()
         row = {"step": step, "metric": metric, "value": self._validator.metrics()[metric]}
+        self._monitor.validated(step, {metric: row["value"]}, time.perf_counter() - begin)
         best = self._note(row)
         if best:
             checkpoint_list.save(self._best, step)

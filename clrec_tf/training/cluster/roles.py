@@ -20,6 +20,7 @@ from clrec_tf.config import Config
 from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 from clrec_tf.system import json_files
+from clrec_tf.training.monitoring.exporter import metrics_of
 from clrec_tf.training.stop_signals import EXIT_PREEMPTED
 
 TF_CONFIG = "TF_CONFIG"
@@ -113,16 +114,18 @@ def serve(task: Task, config: Config) -> int:
     logging.info("%s %d serves at %s", task.role, task.index, task.addresses[task.role][task.index])
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
-    _until_chief_is_gone(task.addresses["chief"][0], config.cluster, stopping)
+    with metrics_of(config, task) as metrics:
+        seen = metrics.gauge("clrec_train_chief_up", "Whether the chief's address answers.")
+        _until_chief_is_gone(task.addresses["chief"][0], config.cluster, stopping, seen)
     del server
     return EXIT_PREEMPTED
 
 
-def _until_chief_is_gone(address: str, settings: ClusterConfig, stopping: threading.Event) -> None:
+def _until_chief_is_gone(address: str, settings: ClusterConfig, stopping: threading.Event, seen) -> None:
     """Serves until the chief has been seen and then not for --chief_gone_s (0: for ever).
 
     When all roles are told to end together (SIGTERM, which sets `stopping`), the chief still saves a checkpoint: only
-    when it has gone may the others go.
+    when it has gone may the others go. The gauge `seen` tells whether it is there.
 
     Raises:
       ClusterError: it was not seen at all within --chief_deadline_s (0: for ever).
@@ -130,7 +133,9 @@ def _until_chief_is_gone(address: str, settings: ClusterConfig, stopping: thread
     seconds, deadline, start = settings.chief_gone_s, settings.chief_deadline_s, time.monotonic()
     last, pause = None, min([5.0] + [limit / 4 for limit in (seconds, deadline) if limit])
     while not stopping.is_set():
-        if reachable(address):
+        there = reachable(address)
+        seen.set(there)
+        if there:
             last = time.monotonic()
         elif seconds and last is not None and time.monotonic() - last >= seconds:
             logging.info("the chief at %s has not been there for %g s: ending", address, seconds)

@@ -1,0 +1,141 @@
+"""Metrics of a training for Prometheus: a real process, scraped over HTTP while it trains; ports, and refusals."""
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+import pytest
+
+from clrec_tf.errors import UserError
+from clrec_tf.training.cluster.roles import Task
+from clrec_tf.training.monitoring import exporter
+from clrec_tf.training.monitoring import role_watch
+from clrec_tf.training.reporter import objective_metrics
+from tests import forked
+from tests import scraped
+from tests import small_run
+from tests.local_cluster import flags
+
+SERIES = {  # of a training on one machine; those of the process beside them
+    "clrec_train_step": set(), "clrec_train_target_steps": set(), "clrec_train_steps_total": {"worker"},
+    "clrec_train_examples_total": {"worker"}, "clrec_train_input_wait_seconds_total": {"worker"},
+    "clrec_train_call_seconds_total": {"worker"}, "clrec_train_loss": set(), "clrec_train_queue_entries": {"worker"},
+    "clrec_train_queue_age_steps": {"worker"}, "clrec_train_queue_duplicate_ratio": {"worker"},
+    "clrec_train_validation_score": {"metric"}, "clrec_train_validation_seconds_sum": set(),
+    "clrec_train_checkpoint_timestamp_seconds": set(), "clrec_train_checkpoint_seconds_sum": set(),
+    "clrec_train_skipped_steps_total": set(), "clrec_train_data_bad_rows": set(),
+    "clrec_train_process_info": {"role", "index", "run_id", "version"}, "process_resident_memory_bytes": set()}
+ONE_HOST = {"chief": ["a:1"], "worker": ["a:2", "a:3"], "ps": ["a:4", "a:5"]}
+PODS = {"chief": ["c:1"], "worker": ["w0:1", "w1:1"], "ps": ["p0:1", "w1:2"]}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return small_run.prepared(tmp_path_factory.mktemp("training"))
+
+
+def started(data_dir, workdir, **settings):
+    """A training as a process."""
+    given = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, "threads": 1, "data_dir": data_dir, "workdir": workdir,
+             **settings}
+    with open(f"{workdir}.log", "wb") as log:
+        return forked.Popen([sys.executable, "-m", "clrec_tf.train", *flags(**given)], stderr=log,
+                            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+def test_a_training_is_scraped_while_it_trains(data_dir, tmp_path):
+    port, begin = scraped.free_ports(), time.time()
+    process = started(data_dir, tmp_path / "run", epochs=10_000, metrics_port=port, run_id="shop", validate_every=2,
+                      batch_size=32)
+    try:
+        first = scraped.scraped_when(port, lambda found: ("clrec_train_checkpoint_seconds_count", frozenset()) in found
+                                     and found.get_value("clrec_train_checkpoint_seconds_count") > 1
+                                     and found.get_value("clrec_train_validation_seconds_count") > 0)
+        step = first.get_value("clrec_train_step")
+        later = scraped.scraped_when(port, lambda found: found.get_value("clrec_train_step") > step)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code, log = process.wait(timeout=60), (tmp_path / "run.log").read_text()
+    assert code == 75, log
+    assert f"metrics of local 0 at http://127.0.0.1:{port}/metrics" in log
+    assert first.labels() | SERIES == first.labels()
+    info = next(dict(pairs) for name, pairs in first if name == "clrec_train_process_info")
+    assert info["role"] == "local" and info["index"] == "0" and info["run_id"] == "shop"
+    # What stands in metrics.jsonl, by another way.
+    rows = {row["step"]: row for row in map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+            if "loss" in row}
+    for found in (first, later):
+        step = found.get_value("clrec_train_step")
+        # Of calls of one step; values are read one by one, while the next call ends.
+        around = [rows[other] for other in rows if abs(other - step) <= 1]
+        assert abs(found.get_value("clrec_train_steps_total") - step) <= 1
+        assert found.get_value("clrec_train_loss") in [pytest.approx(row["loss"]) for row in around]
+        assert {found.get_value("clrec_train_queue_entries"), *(row["queue_fill"] for row in around)} == {40}
+        assert 0 < found.get_value("clrec_train_input_wait_seconds_total") < found.get_value(
+            "clrec_train_call_seconds_total") < time.time() - begin
+        assert 32 * step * .5 < found.get_value("clrec_train_examples_total") <= 32 * step
+        assert begin < found.get_value("clrec_train_checkpoint_timestamp_seconds") < time.time()
+        assert found.get_value("clrec_train_queue_age_steps") in [pytest.approx(row["queue_age"]) for row in around]
+        assert found.get_value("clrec_train_skipped_steps_total") == found.get_value("clrec_train_data_bad_rows") == 0
+        assert 0 <= found.get_value("clrec_train_validation_score", metric="hr@10/full") <= 1
+        assert found.get_value("process_resident_memory_bytes") > 2e8
+    with pytest.raises(OSError):
+        scraped.scrape(port)
+
+
+def test_the_age_of_a_queue_is_what_it_holds_by_what_enters():
+    result = {"queue_fill": 40.0, "queue_entered": 64.0, "loss": 3.0, "u2u_fill": 7.0, "input_seconds": 1.0}
+    assert objective_metrics(4, result) == {"queue_fill": 40.0, "queue_age": 2.5, "u2u_fill": 7.0}  # 16 a step
+    assert objective_metrics(4, {"queue_fill": 0.0, "queue_entered": 0.0}) == {"queue_fill": 0.0}
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_trained(data_dir, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = small_run.config(data_dir, tmp_path / "run").but(metrics_port=port)
+        with pytest.raises(UserError, match=f"metrics cannot be served at 127.0.0.1:{port} .*in use.*--metrics_port"):
+            small_run.run(settings)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="cannot be served at nowhere.invalid:"):
+        small_run.run(settings.but(metrics_host="nowhere.invalid"))
+
+
+def test_without_the_package_the_error_names_the_extra(data_dir, tmp_path, monkeypatch):
+    settings = small_run.config(data_dir, tmp_path / "run", epochs=0)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UserError, match=r"--metrics_port=9400 needs the package prometheus-client.*'.\[serve\]'"):
+        small_run.run(settings.but(metrics_port=9400))
+    assert small_run.run(settings) == 0  # who asks for no metrics needs no package
+
+
+@pytest.mark.parametrize("role, index, on_one_host, in_pods", [
+    ("chief", 0, 9400, 9400), ("worker", 0, 9401, 9400), ("worker", 1, 9402, 9400), ("ps", 0, 9403, 9400),
+    ("ps", 1, 9404, 9401), ("evaluator", 0, 9405, 9400)])
+def test_roles_of_one_host_have_ports_of_their_own(role, index, on_one_host, in_pods):
+    assert exporter.port_of(9400, Task(role, index, ONE_HOST)) == on_one_host
+    assert exporter.port_of(9400, Task(role, index, PODS)) == in_pods
+
+
+def test_a_role_that_goes_and_comes_back_is_counted_once():
+    import prometheus_client  # pylint: disable=import-outside-toplevel
+    with socket.create_server(("127.0.0.1", 0)) as steady, socket.create_server(("127.0.0.1", 0)) as first:
+        ports = [server.getsockname()[1] for server in (first, steady)]
+        task = Task("chief", 0, {"chief": ["127.0.0.1:1"], "worker": [f"127.0.0.1:{port}" for port in ports],
+                                 "ps": ["nowhere.invalid:2"]})
+        metrics = exporter.Metrics(prometheus_client)
+        roles = role_watch.RoleMetrics(metrics, task)
+
+        def told():
+            roles.look()
+            found = scraped.parsed(prometheus_client.generate_latest(metrics.registry).decode())
+            return {name: [found.get_value(f"clrec_train_{name}", role=role, index=index)
+                           for role, index in (("worker", "0"), ("worker", "1"), ("ps", "0"))]
+                    for name in ("role_up", "role_restarts_total")}
+        assert told() == {"role_up": [1, 1, 0], "role_restarts_total": [0, 0, 0]}
+        first.close()
+        assert told() == {"role_up": [0, 1, 0], "role_restarts_total": [0, 0, 0]}
+        with socket.create_server(("127.0.0.1", ports[0])):
+            for _ in range(2):
+                assert told() == {"role_up": [1, 1, 0], "role_restarts_total": [1, 0, 0]}
