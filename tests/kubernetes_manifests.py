@@ -15,12 +15,17 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "launch" / "kubernetes"
+NAMESPACE = "clrec"
 IN_IMAGE = "/app"  # where the Dockerfile puts launch/ and configs/
 PRINT = ["-c", "import os; print(os.environ['TF_CONFIG'])"]
+OTHERS = ("storage", "daily", "serving")  # what is no training on a cluster
+TFJOB = "overlays/taobao-tfjob"  # a run too, whose operator sets TF_CONFIG
 RUNS = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.rglob("kustomization.yaml")
-              if "components" not in path.parts and path.parent.name != "storage")
+              if "components" not in path.parts and path.parent.name not in (*OTHERS, "taobao-tfjob"))
 WITH_COMPONENTS = ["jobs with gpu and secret", "jobset with gpu and secret"]
+MONITORED = "serving with podmonitor"
 VARIANTS = RUNS + WITH_COMPONENTS
+CUSTOM = ("JobSet", "TFJob", "PodMonitor")  # kinds of operators
 VERSIONS = ("1.32", "1.37")  # of Kubernetes, old and new, whose schemas kubernetes-validate holds
 SECRET = re.compile(r"secret|password|token|credential|access_?key", re.IGNORECASE)
 REGISTRY = re.compile(r"^[^/]*[.:][^/]*/")  # a first part with a dot or port, before a slash, is a host
@@ -33,19 +38,23 @@ def built(variant: str) -> list[dict]:
 
 @functools.cache
 def _built(variant: str) -> list[dict]:
-    if variant not in WITH_COMPONENTS:
-        return _build(FOLDER / variant)
-    components = ["components/gpu", "components/secret", *["components/jobset"] * variant.startswith("jobset")]
+    if " with " not in variant:
+        return build(FOLDER / variant)
+    base, components = "base-jobs", ["components/gpu", "components/secret",
+                                     *["components/jobset"] * variant.startswith("jobset")]
+    if variant == MONITORED:
+        base, components = "serving", ["components/podmonitor"]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder).resolve()  # kustomize takes relative paths only
         lines = ["apiVersion: kustomize.config.k8s.io/v1beta1", "kind: Kustomization", "resources:",
-                 f"- {os.path.relpath(FOLDER / 'base-jobs', folder)}", "components:",
+                 f"- {os.path.relpath(FOLDER / base, folder)}", "components:",
                  *(f"- {os.path.relpath(FOLDER / name, folder)}" for name in components)]
         (folder / "kustomization.yaml").write_text("\n".join(lines), encoding="utf-8")
-        return _build(folder)
+        return build(folder)
 
 
-def _build(folder: pathlib.Path) -> list[dict]:
+def build(folder: pathlib.Path) -> list[dict]:
+    """The objects of a folder with a kustomization.yaml."""
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install -c constraints.txt -e '.[test]'")
     if not shutil.which("kubectl"):
         pytest.skip("kubectl is not installed: the manifests cannot be built")
@@ -56,7 +65,7 @@ def _build(folder: pathlib.Path) -> list[dict]:
 
 @dataclasses.dataclass
 class Role:
-    """One Job, or one entry of a JobSet, as a Job; `host_pattern` is the DNS name its controller gives to pod %d."""
+    """One Job, or one entry of a JobSet or TFJob, as a Job; `host_pattern` is the DNS name its controller gives to pod %d."""
     name: str
     job: dict
     host_pattern: str
@@ -74,7 +83,7 @@ class Role:
 
 
 def roles(objects: list[dict]) -> dict[str, Role]:
-    """All roles by name; a JobSet's are lifted into Jobs."""
+    """All roles by name; those of a JobSet or a TFJob are lifted into Jobs."""
     found = {}
     for item in of_kind(objects, "Job"):
         name = item["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -84,6 +93,13 @@ def roles(objects: list[dict]) -> dict[str, Role]:
             name = f"{item['metadata']['name']}-{entry['name']}-0"
             job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, **entry["template"]}
             found[entry["name"]] = Role(entry["name"], job, f"{name}-%d.{item['spec']['network']['subdomain']}")
+    for item in of_kind(objects, "TFJob"):
+        for kind, entry in item["spec"]["tfReplicaSpecs"].items():
+            name, template = f"{item['metadata']['name']}-{kind.lower()}", copy.deepcopy(entry["template"])
+            template["spec"]["restartPolicy"] = "Never"  # of the pod: the operator gives it
+            job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {
+                "completions": entry["replicas"], "parallelism": entry["replicas"], "template": template}}
+            found[kind.lower()] = Role(kind.lower(), job, f"{name}-%d.{NAMESPACE}.svc")
     return found
 
 
@@ -129,7 +145,7 @@ def cluster_problems(objects: list[dict]) -> list[str]:
     return problems
 
 
-def security_problems(role: Role) -> list[str]:
+def security_problems(role: Role, writable_mounts=frozenset({"/data", "/tmp"})) -> list[str]:
     """What the pod may do and should not."""
     pod, wanted = role.pod, []
     context = pod.get("securityContext", {})
@@ -149,7 +165,7 @@ def security_problems(role: Role) -> list[str]:
                    (own.get("allowPrivilegeEscalation") is False, "privileges may grow"),
                    (own.get("capabilities") == {"drop": ["ALL"]}, "keeps capabilities"),
                    (not own.get("privileged") and own.get("runAsUser", 1) > 0, "privileged"),
-                   (writable == {"/data", "/tmp"}, f"writes to {writable}"),
+                   (writable == writable_mounts, f"writes to {writable}"),
                    (not any(SECRET.search(name) for name in variables), "a secret's name in env"),
                    (not any("secret" in key.lower() for s in sources for key in (*s, *s.get("valueFrom", ()))),
                     "a secret in env"),
@@ -159,10 +175,10 @@ def security_problems(role: Role) -> list[str]:
 
 
 def core_problems(objects: list[dict], version: str) -> list[str]:
-    """Complaints of kubernetes-validate --strict; a JobSet's entries are lifted into Jobs, for it knows no JobSets."""
+    """Complaints of kubernetes-validate --strict; entries of custom kinds, which it does not know, are lifted into Jobs."""
     validator = pytest.importorskip("kubernetes_validate")
     problems = []
-    others = [item for item in objects if item["kind"] not in ("Job", "JobSet")]
+    others = [item for item in objects if item["kind"] not in ("Job", *CUSTOM)]
     for item in others + [role.job for role in roles(objects).values()]:
         try:
             validator.validate(item, version, strict=True)
@@ -187,21 +203,21 @@ def strict(schema):
     return result
 
 
-def jobset_crd(shared_data: pathlib.Path) -> dict:
-    """The JobSet's CustomResourceDefinition."""
+def crd(shared_data: pathlib.Path, kind: str) -> dict:
+    """The CustomResourceDefinition of a JobSet or a TFJob."""
     yaml = pytest.importorskip("yaml")
-    path = shared_data / "kubernetes" / "jobset-crd.yaml"
+    path = shared_data / "kubernetes" / f"{kind.lower()}-crd.yaml"
     if not path.exists():
-        pytest.skip(f"{path} does not exist: the JobSet cannot be checked against its schema")
+        pytest.skip(f"{path} does not exist: the {kind} cannot be checked against its schema")
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def crd_problems(item: dict, crd: dict) -> list[str]:
+def crd_problems(item: dict, definition: dict) -> list[str]:
     """How an object departs from the schema of its CustomResourceDefinition."""
     import jsonschema  # pylint: disable=import-outside-toplevel
     group, version = item["apiVersion"].split("/")
-    assert group == crd["spec"]["group"] and item["kind"] == crd["spec"]["names"]["kind"]
-    schema = next(v for v in crd["spec"]["versions"] if v["name"] == version)["schema"]["openAPIV3Schema"]
+    assert group == definition["spec"]["group"] and item["kind"] == definition["spec"]["names"]["kind"]
+    schema = next(v for v in definition["spec"]["versions"] if v["name"] == version)["schema"]["openAPIV3Schema"]
     schema = strict(schema)
     schema["properties"]["metadata"] = {"type": "object"}  # the CRD leaves it to Kubernetes
     errors = jsonschema.Draft202012Validator(schema).iter_errors(item)

@@ -1,24 +1,23 @@
 """The manifests build, fit Kubernetes's schemas, start one cluster and are locked down. No controller runs here."""
-import dataclasses
 import os
 import re
 import sys
 
 import pytest
 
-from clrec_tf.config import Paths, ServeConfig
 from clrec_tf.errors import BusyError, ClusterError, DiskFullError
 from clrec_tf.publishing.tf_serving import BATCHING_FILE, MODELS_FILE
 from tests import forked
 from tests import kubernetes_manifests as manifests
 
 
-def test_there_are_both_ways_to_run_and_an_example_of_each():
-    assert manifests.RUNS == ["base-jobs", "base-jobset", "overlays/taobao-jobs", "overlays/taobao-jobset"]
+def test_there_are_both_ways_to_run_and_examples_of_each_with_gpus_and_without():
+    assert manifests.RUNS == ["base-jobs", "base-jobset", "overlays/taobao-jobs", "overlays/taobao-jobs-gpu",
+                              "overlays/taobao-jobset", "overlays/taobao-jobset-gpu"]
 
 
 @pytest.mark.parametrize("version", manifests.VERSIONS)
-@pytest.mark.parametrize("variant", ["storage", *manifests.VARIANTS])
+@pytest.mark.parametrize("variant", [*manifests.OTHERS, manifests.MONITORED, manifests.TFJOB, *manifests.VARIANTS])
 def test_objects_fit_the_schemas_of_kubernetes(variant, version):
     assert not manifests.core_problems(manifests.built(variant), version)
 
@@ -27,7 +26,7 @@ def test_objects_fit_the_schemas_of_kubernetes(variant, version):
 def test_the_jobset_fits_its_schema_and_succeeds_with_the_chief(shared_data, variant):
     objects = manifests.built(variant)
     jobset, = manifests.of_kind(objects, "JobSet")
-    assert not manifests.crd_problems(jobset, manifests.jobset_crd(shared_data))
+    assert not manifests.crd_problems(jobset, manifests.crd(shared_data, "JobSet"))
     spec = jobset["spec"]
     assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
     assert spec["failurePolicy"]["maxRestarts"] > 0 and spec["failurePolicy"]["restartStrategy"] == "BlockingRecreate"
@@ -46,7 +45,7 @@ def test_every_pod_derives_the_cluster_of_the_pods(variant):
     assert not manifests.cluster_problems(objects)
 
 
-@pytest.mark.parametrize("variant", manifests.VARIANTS)
+@pytest.mark.parametrize("variant", [*manifests.VARIANTS, manifests.TFJOB])
 def test_pods_are_locked_down(variant):
     for role in manifests.roles(manifests.built(variant)).values():
         assert not manifests.security_problems(role)
@@ -98,8 +97,8 @@ def test_pods_reach_each_other_and_names_only(variant):
 @pytest.mark.parametrize("variant", manifests.VARIANTS)
 def test_what_the_pods_mount_exists_and_the_flags_can_be_read(tmp_path, variant):
     objects = manifests.built(variant)
-    claim = manifests.of_kind(manifests.built("storage"), "PersistentVolumeClaim")[0]
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    claim, export = manifests.of_kind(manifests.built("storage"), "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == export["spec"]["accessModes"] == ["ReadWriteMany"]
     for role in manifests.roles(objects).values():
         volumes = {volume["name"]: volume for volume in role.pod["volumes"]}
         mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in role.container["volumeMounts"]}
@@ -126,6 +125,19 @@ def test_components_add_a_gpu_to_workers_and_a_secret_as_files(variant):
         assert mount["readOnly"] and volume["secret"] == {"secretName": "clrec-credentials", "defaultMode": 0o440}
 
 
+@pytest.mark.parametrize("way", ["jobs", "jobset"])
+def test_the_example_with_gpus_differs_from_its_twin_by_a_component(way):
+    plain, gpu = (manifests.built(f"overlays/taobao-{way}{end}") for end in ("", "-gpu"))
+    for name, role in manifests.roles(gpu).items():
+        assert role.container["image"] == "clrec-tf:0.1-gpu" and role.job["spec"]["completions"] > 0
+        role.container["image"] = "clrec-tf:0.1"
+        if name == "worker":
+            assert role.container["resources"]["limits"].pop("nvidia.com/gpu") == 1
+            assert role.pod.pop("tolerations") == [
+                {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert gpu == plain
+
+
 def test_the_image_holds_what_the_pods_run_and_writes_to_mounts_only():
     text = (manifests.FOLDER / "Dockerfile").read_text(encoding="utf-8")
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
@@ -133,7 +145,7 @@ def test_the_image_holds_what_the_pods_run_and_writes_to_mounts_only():
     ignored = (manifests.FOLDER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     for source in sources:
         assert (manifests.ROOT / source).exists() and f"!{source}" in ignored
-    assert f"COPY launch/tf_config.py {manifests.IN_IMAGE}/launch/tf_config.py" in text
+    assert f"COPY launch/tf_config.py launch/scheduled_day.py {manifests.IN_IMAGE}/launch/" in text
     assert f"COPY configs {manifests.IN_IMAGE}/configs" in text
     for variable in ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"):
         assert re.search(rf"\b{variable}=/tmp\b", text)
@@ -163,29 +175,3 @@ def test_tensorflow_serving_reads_what_an_export_writes_and_is_locked_down():
     assert container["readinessProbe"]["httpGet"] == {"path": "/v1/models/clrec/metadata", "port": "rest"}
     problems = manifests.security_problems(manifests.Role("serving", deployment, ""))
     assert problems == ["serving: writes to {'/tmp'}"]  # and not to /data, as the pods of a run do
-
-
-def test_the_retrieval_service_is_told_when_to_be_sent_requests_and_given_time_to_end():
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install -c constraints.txt -e '.[test]'")
-    objects = list(yaml.safe_load_all((manifests.FOLDER / "retrieval_service.yaml").read_text(encoding="utf-8")))
-    for version in manifests.VERSIONS:
-        assert not manifests.core_problems(objects, version)
-    deployment, service = objects
-    pod = deployment["spec"]["template"]["spec"]
-    container, = pod["containers"]
-    assert container["command"] == ["python", "-m", "clrec_tf.serve"]
-    flags = dict(argument.removeprefix("--").split("=") for argument in container["args"])
-    named = {field.name for section in (ServeConfig, Paths) for field in dataclasses.fields(section)}
-    assert set(flags) <= named and flags["host"] == "0.0.0.0"
-    ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
-    assert (ports["rest"], ports["grpc"]) == (flags["port"], flags["grpc_port"])
-    assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
-    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
-    # Not ready is noticed before accepting ends, and requests under way have time.
-    probe = container["readinessProbe"]
-    assert probe["httpGet"]["path"] == "/readyz" and container["livenessProbe"]["httpGet"]["path"] == "/healthz"
-    assert probe["periodSeconds"] * probe.get("failureThreshold", 3) < float(flags["drain_s"])
-    assert pod["terminationGracePeriodSeconds"] > float(flags["drain_s"]) + 30
-    assert {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]} == {
-        "/models/clrec": True, "/tmp": False}
-    assert manifests.security_problems(manifests.Role("serving", deployment, "")) == ["serving: writes to {'/tmp'}"]

@@ -31,7 +31,19 @@ def test_misspelt_wrong_and_missing_fields_are_found(variant, breakage):
 def test_a_wrong_jobset_is_found(shared_data, breakage):
     jobset, = manifests.of_kind(manifests.built("base-jobset"), "JobSet")
     breakage(jobset["spec"])
-    assert manifests.crd_problems(jobset, manifests.jobset_crd(shared_data))
+    assert manifests.crd_problems(jobset, manifests.crd(shared_data, "JobSet"))
+
+
+@pytest.mark.parametrize("breakage", [
+    lambda spec: spec["runPolicy"].update(cleanPodPolcy="None"),
+    lambda spec: spec["tfReplicaSpecs"]["Worker"].update(replicas="4"),
+    lambda spec: spec["tfReplicaSpecs"]["PS"]["template"]["spec"]["containers"][0].pop("name"),
+    lambda spec: spec.pop("tfReplicaSpecs"),
+])
+def test_a_wrong_tfjob_is_found(shared_data, breakage):
+    tfjob, = manifests.of_kind(manifests.built(manifests.TFJOB), "TFJob")
+    breakage(tfjob["spec"])
+    assert manifests.crd_problems(tfjob, manifests.crd(shared_data, "TFJob"))
 
 
 @pytest.mark.parametrize("variant", manifests.RUNS[:2])
