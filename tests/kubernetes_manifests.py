@@ -22,8 +22,16 @@ OTHERS = ("storage", "daily", "serving")  # what is no training on a cluster
 TFJOB = "overlays/taobao-tfjob"  # a run too, whose operator sets TF_CONFIG
 RUNS = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.rglob("kustomization.yaml")
               if "components" not in path.parts and path.parent.name not in (*OTHERS, "taobao-tfjob"))
+COMPONENTS = {  # a base and components over it, as a copy of an overlay joins them
+    "jobs with gpu and secret": ("base-jobs", ("gpu", "secret")),
+    "jobset with gpu and secret": ("base-jobs", ("gpu", "secret", "jobset")),
+    "jobs with metrics": ("base-jobs", ("metrics",)),
+    "jobset with metrics": ("base-jobs", ("metrics", "jobset")),
+    "tfjob with metrics": ("base-jobs", ("metrics", "tfjob")),
+    "serving with metrics": ("serving", ("serving-metrics",))}
 WITH_COMPONENTS = ["jobs with gpu and secret", "jobset with gpu and secret"]
-MONITORED = "serving with podmonitor"
+WITH_METRICS = ["jobs with metrics", "jobset with metrics", "tfjob with metrics"]
+MONITORED = "serving with metrics"
 VARIANTS = RUNS + WITH_COMPONENTS
 CUSTOM = ("JobSet", "TFJob", "PodMonitor")  # kinds of operators
 VERSIONS = ("1.32", "1.37")  # of Kubernetes, old and new, whose schemas kubernetes-validate holds
@@ -38,17 +46,14 @@ def built(variant: str) -> list[dict]:
 
 @functools.cache
 def _built(variant: str) -> list[dict]:
-    if " with " not in variant:
+    if variant not in COMPONENTS:
         return build(FOLDER / variant)
-    base, components = "base-jobs", ["components/gpu", "components/secret",
-                                     *["components/jobset"] * variant.startswith("jobset")]
-    if variant == MONITORED:
-        base, components = "serving", ["components/podmonitor"]
+    base, components = COMPONENTS[variant]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder).resolve()  # kustomize takes relative paths only
         lines = ["apiVersion: kustomize.config.k8s.io/v1beta1", "kind: Kustomization", "resources:",
                  f"- {os.path.relpath(FOLDER / base, folder)}", "components:",
-                 *(f"- {os.path.relpath(FOLDER / name, folder)}" for name in components)]
+                 *(f"- {os.path.relpath(FOLDER / 'components' / name, folder)}" for name in components)]
         (folder / "kustomization.yaml").write_text("\n".join(lines), encoding="utf-8")
         return build(folder)
 

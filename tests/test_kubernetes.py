@@ -17,7 +17,8 @@ def test_there_are_both_ways_to_run_and_examples_of_each_with_gpus_and_without()
 
 
 @pytest.mark.parametrize("version", manifests.VERSIONS)
-@pytest.mark.parametrize("variant", [*manifests.OTHERS, manifests.MONITORED, manifests.TFJOB, *manifests.VARIANTS])
+@pytest.mark.parametrize("variant", [*manifests.OTHERS, manifests.MONITORED, manifests.TFJOB, *manifests.WITH_METRICS,
+                                     *manifests.VARIANTS])
 def test_objects_fit_the_schemas_of_kubernetes(variant, version):
     assert not manifests.core_problems(manifests.built(variant), version)
 

@@ -12,6 +12,7 @@ from clrec_tf.config import Paths, ServeConfig
 from clrec_tf.days.gate import GateError
 from clrec_tf.errors import BusyError, DiskFullError, UserError
 from clrec_tf.server import server
+from clrec_tf.settings.operations import OperationsConfig
 from clrec_tf.training.cluster import roles
 from tests import kubernetes_manifests as manifests
 
@@ -85,6 +86,30 @@ def test_the_server_is_asked_by_its_namespace_and_prometheus_alone():
     monitor = one(objects, "PodMonitor")["spec"]
     endpoint, = monitor["podMetricsEndpoints"]
     assert monitor["selector"]["matchLabels"] == labels and (endpoint["port"], endpoint["path"]) == ("rest", "/metrics")
+
+
+@pytest.mark.parametrize("variant", manifests.WITH_METRICS)
+def test_prometheus_reaches_every_role_at_the_port_it_is_told(shared_data, variant):
+    objects = manifests.built(variant)
+    monitor, policy = one(objects, "PodMonitor")["spec"], one(objects, "NetworkPolicy")["spec"]
+    endpoint, = monitor["podMetricsEndpoints"]
+    assert endpoint["path"] == "/metrics"
+    for role in manifests.roles(objects).values():
+        flags = flags_of(role.container)
+        assert flags["metrics_host"] == "0.0.0.0" and role.container["args"][-2].startswith("--metrics_port=")
+        ports = {port["name"]: port["containerPort"] for port in role.container["ports"]}
+        assert str(ports[endpoint["port"]]) == flags["metrics_port"] and len(ports) <= 2
+        labels = role.job["spec"]["template"]["metadata"]["labels"]
+        assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert policy["ingress"][1] == {
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "ports": [{"protocol": "TCP", "port": ports["metrics"]}]}
+    assert policy["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 2222}] and len(policy["ingress"]) == 2
+    for item in objects:
+        if item["kind"] in ("JobSet", "TFJob"):
+            assert not manifests.crd_problems(item, manifests.crd(shared_data, item["kind"]))
+    flags = {field.name for field in dataclasses.fields(OperationsConfig)}
+    assert {"metrics_port", "metrics_host"} <= flags
 
 
 def test_a_day_is_tried_again_unless_its_input_is_bad_or_its_model_refused():
