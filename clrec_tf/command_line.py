@@ -164,7 +164,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
             code = DiskFullError.exit_code
         process_exit.end(code or 0)
 
-    app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage))
+    app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage, stores or {}))
 
 
 def _import_plugins(argv):
@@ -184,10 +184,10 @@ def _import_plugins(argv):
             sys.exit(UserError.exit_code)
 
 
-def _parse(argv, uses, usage):
+def _parse(argv, uses, usage, stores):
     """absl's parser, with errors that say the remedy and help on this command's own flags."""
     if any(word in ("-h", "--h", "--help", "-help") for word in argv[1:]):
-        print(_help(uses, usage))
+        print(_help(uses, usage, stores))
         sys.exit(0)
     try:
         return flags.FLAGS([*argv[:1], *_without_marks(flags.FLAGS.read_flags_from_files(argv[1:]))])
@@ -212,7 +212,7 @@ def _help_of(name, field) -> list[str]:
             *textwrap.wrap(help_of(field), 110, initial_indent=" " * 6, subsequent_indent=" " * 6)]
 
 
-def _help(uses, usage) -> str:
+def _help(uses, usage, stores=()) -> str:
     """This command's flags by section, in the order of `uses`, and the number of those it only tolerates."""
     lines, others = [usage.strip(), ""], []
     first = dict.fromkeys(used.partition(".")[0] for used in uses)
@@ -229,6 +229,10 @@ def _help(uses, usage) -> str:
         lines += [section.__doc__.strip(), *(line for name, field in fields.items() for line in _help_of(name, field)),
                   ""]
     lines += ["  --flagfile=FILE", "      Flags from a file, one a line; a flag given after it overrides it.", ""]
+    if stores:
+        named = " ".join(name if name == WORDS else f"--{name}" for name in stores)
+        lines += textwrap.wrap(f"Addresses in stores (s3://bucket/folder, gs://, hdfs://) may be given for {named}.",
+                               116) + [""]
     if others:
         lines.append(f"{len(others)} flags of other commands are accepted too, for a shared flagfile, and not used.")
     return "\n".join(lines)

@@ -18,10 +18,9 @@ from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.stored_inputs import STORES as PREPARE_STORES
 from clrec_tf.system.callable_module import make_callable
-from clrec_tf.training.stored_run import keeps_run
-from clrec_tf.training.stored_run import reads_checkpoint
-from clrec_tf.training.stored_run import reads_run
-from clrec_tf.training.stored_run import starts_from_run
+from clrec_tf.training.cluster import roles
+from clrec_tf.training.cluster import stored_roles
+from clrec_tf.training import stored_run
 
 # To read on: training/loop.py (the loop), training/step.py (a step), models/clrec.py and models/multi_clrec.py (towers),
 # objectives/queue_negatives.py (CLRec's loss; its equation: losses/contrastive.py), objectives/multi_queue_negatives.py
@@ -104,7 +103,6 @@ def train(config: Config) -> int:
 
 def main(config: Config) -> int:
     """Runs the command: the stages, or what a role of a cluster other than the chief does."""
-    from clrec_tf.training.cluster import roles  # pylint: disable=import-outside-toplevel
     task = roles.task_from_environment()
     if task is None or task.role == "chief":
         return run_stages(config)
@@ -115,17 +113,24 @@ def main(config: Config) -> int:
     return roles.serve(task, config)
 
 
-def stage_openers() -> dict:
-    """Setting -> opener of what lies in a store, by the stages that the flags name."""
-    def data_dir(address, flag, door):
-        made = {"generate", "prepare"} & set(door.values["stages"])
-        return (makes_data_set if made else reads_data_set)(address, flag, door)
+def _data_dir(address, flag, door):
+    """Opens --data_dir in a store, by stages and role."""
+    if {"generate", "prepare"} & set(door.values["stages"]):
+        return makes_data_set(address, flag, door)
+    task = roles.task_from_environment()
+    return (stored_roles.data_opener(task) if task else reads_data_set)(address, flag, door)
 
-    def workdir(address, flag, door):
-        return (keeps_run if "train" in door.values["stages"] else reads_run)(address, flag, door)
 
-    return PREPARE_STORES | dict(data_dir=data_dir, init_from=starts_from_run, workdir=workdir,
-                                 eval_checkpoint=reads_checkpoint)
+def _workdir(address, flag, door):
+    """Opens --workdir in a store, by stages and role."""
+    if "train" not in door.values["stages"]:
+        return stored_run.reads_run(address, flag, door)
+    task = roles.task_from_environment()
+    return (stored_roles.run_opener(task, door.values) if task else stored_run.keeps_run)(address, flag, door)
+
+
+STORES = PREPARE_STORES | dict(data_dir=_data_dir, init_from=stored_run.starts_from_run, workdir=_workdir,
+                               eval_checkpoint=stored_run.reads_checkpoint)
 
 
 make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)
@@ -133,4 +138,4 @@ make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=("paths", "world", "prepare", "model", "loss", "train", "cluster",
                                                 "operations", "evaluate", "dial", "export", "retrieve", "stores"),
-                     stores=stage_openers())
+                     stores=STORES)

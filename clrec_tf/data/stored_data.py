@@ -1,5 +1,6 @@
 """Openers for data sets in stores: read shard by shard as they are needed, and written with their manifest last."""
 import contextlib
+import hashlib
 import os
 from typing import Iterator, Optional
 
@@ -18,9 +19,10 @@ from clrec_tf.stores.lease import Lease
 from clrec_tf.stores.lease import NAME as LEASE_FILE
 from clrec_tf.stores.on_demand import OnDemand
 from clrec_tf.stores.store_errors import TakenError
+from clrec_tf.system import atomic
 
 UNFINISHED = "unfinished.json"  # there while a data set is being uploaded, and until an interrupted upload is repeated
-_FOLDER = "data"
+_FOLDER, _SHARED = "data", "shared"
 
 
 @contextlib.contextmanager
@@ -34,6 +36,24 @@ def reads_data_set(address: Address, flag: str, door) -> Iterator[str]:
         source = _view(door.folder(address, flag), local, door.cache, stack)
         if source is None:
             os.makedirs(local, exist_ok=True)  # empty: its reader says what is missing
+        yield local
+
+
+@contextlib.contextmanager
+def shares_data_set(address: Address, flag: str, door) -> Iterator[str]:
+    """A whole copy at a path that is the same on all machines of a cluster, and stays for the next training.
+
+    Raises: see `reads_data_set`; UserError: there is no data set.
+    """
+    remote = door.folder(address, flag)
+    manifest = remote.read(schema_lib.MANIFEST_FILE)
+    if manifest is None:
+        raise UserError(f"{remote.given} holds no complete data set; run python -m clrec_tf.prepare first")
+    number = hashlib.sha256(str(address).encode() + manifest).hexdigest()[:16]
+    local = os.path.join(door.cache_dir, _SHARED, number)
+    with door.named(local, address), contextlib.ExitStack() as stack:
+        source = _view(remote, local, door.cache, stack)
+        source.take(source.files)
         yield local
 
 
@@ -94,7 +114,7 @@ def _entry(shard):
 
 def _write(local, name, content):
     if content is not None:
-        with open(os.path.join(local, name), "wb") as file:
+        with atomic.new_file(os.path.join(local, name)) as path, open(path, "wb") as file:
             file.write(content)
 
 

@@ -70,6 +70,11 @@ class OnDemand:
             raise DataError(f"{wrong.name} in {self._folder.given} is not there, or not with the {wrong.bytes} bytes "
                             "that the manifest says: restore it or prepare the data again")
 
+    @property
+    def files(self) -> list[str]:
+        """Names of all files that come from the store."""
+        return list(self._entries)
+
     def comes_later(self, name: str) -> bool:
         """Whether a file is fetched when it is read, and is not here now."""
         return name in self._entries and not os.path.exists(os.path.join(self.local, name))

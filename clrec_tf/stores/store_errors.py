@@ -35,7 +35,6 @@ _CAUSES = (
     (r"PermanentRedirect|AuthorizationHeaderMalformed|301 Moved", "the bucket is in another region",
      "set AWS_REGION to it"),
 )
-_PERMANENT = [cause for cause, _, _ in _CAUSES]
 
 
 @contextlib.contextmanager
@@ -48,8 +47,8 @@ def told(given: str, doing: str, name: str = ""):
       name: of the object in that folder.
 
     Raises:
-      VanishedError: it is not there; TakenError: a condition does not hold; StoreError: try again; UserError: the
-      remedy is another.
+      VanishedError: it is not there; DataError: it is shorter than what is read; TakenError: a condition does not
+      hold; StoreError: try again; UserError: the remedy is another.
     """
     from obstore import exceptions  # pylint: disable=import-outside-toplevel  (of the extra)
     try:
@@ -61,6 +60,9 @@ def told(given: str, doing: str, name: str = ""):
             raise  # of a local file
         text = f"{type(error).__name__}: {error}"
         what = f"{name} in {given}" if name else given
+        if re.search("InvalidRange|416 Range", text):
+            raise DataError(f"{what} has fewer bytes than its list says: it is damaged, or another process has replaced "
+                            "it; restore it, or make it anew") from error
         for pattern, fault, remedy in _CAUSES:
             if re.search(pattern, text):
                 raise UserError(f"{given}: {fault} ({_short(text)}): {remedy}") from error

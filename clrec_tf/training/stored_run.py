@@ -155,16 +155,14 @@ def _fetch_newest(remote: Folder, local: str, cache, listed: StoredList) -> None
 
 
 def _fetch_for_reading(remote: Folder, local: str, door) -> None:
-    """Newest, best and the checkpoint that a flag names; anew where a training has replaced them meanwhile."""
-    wanted = [door.values.get(flag) or "" for flag in ("eval_checkpoint", "export_checkpoint")]
+    """The checkpoint that a flag names, or newest and best; again where a training has replaced them meanwhile."""
+    wanted = [(door.values.get(flag) or "").removesuffix(".index") for flag in ("eval_checkpoint", "export_checkpoint")]
     for attempt in range(_READS):
         found = stored_list.read(remote)
         if found is None:
             return
-        chosen = [*found[0].of(LATEST_FOLDER)[-1:], *found[0].of(BEST_FOLDER)[-1:]]
-        chosen = [one for one in found[0].of(LATEST_FOLDER) if one in chosen or any(
-            value.removesuffix(".index") == str(remote.address.child(one.prefix)) for value in wanted)
-                  ] + found[0].of(BEST_FOLDER)[-1:]
+        named = [one for one in found[0].checkpoints if str(remote.address.child(one.prefix)) in wanted]
+        chosen = named or [*found[0].of(LATEST_FOLDER)[-1:], *found[0].of(BEST_FOLDER)[-1:]]
         try:
             stored_list.fetched(remote, local, door.cache, chosen)
             return

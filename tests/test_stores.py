@@ -1,0 +1,304 @@
+"""Object stores: addresses, requests that fail, conditional writes, leases, the cache; against a server of S3."""
+import json
+import os
+import re
+import sys
+import threading
+import time
+
+import pytest
+
+from clrec_tf.errors import BusyError
+from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
+from clrec_tf.stores import address as addresses
+from clrec_tf.stores import files
+from clrec_tf.stores import folder as folder_lib
+from clrec_tf.stores import lease as lease_lib
+from clrec_tf.stores import names
+from clrec_tf.stores import object_store
+from clrec_tf.stores import transfer
+from clrec_tf.stores.cache import Cache
+from clrec_tf.stores.cache import entry_of
+from clrec_tf.stores.lease import Lease
+from clrec_tf.stores.on_demand import OnDemand
+from clrec_tf.stores.store_errors import StoreError
+from clrec_tf.stores.store_errors import TakenError
+from clrec_tf.stores.store_errors import VanishedError
+from tests import s3_server
+
+pytest.importorskip("moto.server")
+pytest.importorskip("obstore")
+
+
+@pytest.fixture(scope="module", name="endpoint")
+def fixture_endpoint():
+    with s3_server.moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(name="faults")
+def fixture_faults(endpoint, monkeypatch, request):
+    """A bucket of the test's own behind a proxy; `faults.folder(…)` is a folder in it."""
+    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
+    s3_server.make_bucket(endpoint, bucket)
+    with s3_server.proxy(endpoint) as (address, faults):
+        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
+            monkeypatch.setenv(name, value)
+        faults.bucket = f"s3://{bucket}"
+        faults.folder = lambda name="a/b", deadline_s=3.0: folder_lib.open_folder(
+            addresses.parse(f"{faults.bucket}/{name}", "data_dir"), "data_dir", deadline_s)
+        yield faults
+
+
+@pytest.mark.parametrize("value, error", [
+    ("az://c/x", "no store of this kind"), ("dbfs:/x", "no store of this kind"), ("S4://b/x", "no store of this kind"),
+    ("s3:/bucket/x", "no store of this kind"), ("s3://Bucket/x", "'Bucket' is no name of a bucket"),
+    ("s3://bucket", "names no folder"), ("s3://bucket///", "names no folder"), ("gs://b/x", "'b' is no name of a bucket"),
+    ("s3://bucket/a//b", "a part between two / is empty"), ("s3://bucket/a/../b", "or .."),
+    ("s3://bucket/a\nb", "the character '\\\\n'"), ("s3://bucket/" + "k" * 1000, "more than 924 bytes"),
+    ("s3://bucket/\udcff", "no UTF-8")])
+def test_an_address_that_is_none_names_flag_and_fault(value, error):
+    assert addresses.is_address(value)
+    with pytest.raises(UserError, match=f"(?s)^--workdir=.*{error}"):
+        addresses.parse(value, "workdir")
+
+
+def test_addresses_have_parts():
+    address = addresses.parse("S3://bucket/a/b c/ä/", "workdir")
+    assert (address.scheme, address.host, address.key) == ("s3", "bucket", "a/b c/ä")
+    assert str(address.child("x")) == "s3://bucket/a/b c/ä/x" and str(address.folder) == "s3://bucket/a/b c"
+    assert addresses.parse("hdfs://name:8020/x", "input").host == "name:8020"
+    assert not any(map(addresses.is_address, ("data", "/data", "c:/data", "~/x", "file:///x", "a:b", "")))
+
+
+def test_objects_are_written_read_and_removed(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_lib, "PART_BYTES", 7)
+    folder, content = faults.folder("ä b"), os.urandom(50)
+    (tmp_path / "file").write_bytes(content)
+    folder.upload("one/x", str(tmp_path / "file"))
+    folder.write("y", b"small")
+    assert folder.names() == {"one/x": 50, "y": 5} and folder.child("one").names() == {"x": 50}
+    folder.fetch("one/x", str(tmp_path / "copy"), 50)
+    assert (tmp_path / "copy").read_bytes() == content and folder.read("y") == b"small" and folder.head("y")[0] == 5
+    folder.delete("y")
+    folder.delete("y")
+    assert folder.read("y") is None and folder.head("y") is None
+    with pytest.raises(VanishedError, match="y in --data_dir=s3://.*/ä b is not there"):
+        folder.fetch("y", str(tmp_path / "copy"), 5)
+
+
+def test_writes_on_conditions(faults):
+    folder = faults.folder()
+    first = folder.write("x", b"1", "create")
+    with pytest.raises(TakenError):
+        folder.write("x", b"2", "create")
+    second = folder.write("x", b"2", first)
+    with pytest.raises(TakenError):
+        folder.write("x", b"3", first)
+    assert folder.read_version("x")[0] == b"2" and folder.read_version("x")[1].tag == second.tag
+
+
+def test_a_store_that_throttles_is_asked_again_until_the_deadline(faults):
+    folder = faults.folder()
+    folder.write("x", b"1")
+    faults.add("GET", "/x", s3_server.SLOW_DOWN, times=3)
+    assert folder.read("x") == b"1"
+    faults.add("GET", "/x", s3_server.SLOW_DOWN)
+    start = time.monotonic()
+    with pytest.raises(StoreError, match="x in --data_dir=s3://.* cannot be read .SlowDown: Please reduce") as error:
+        folder.read("x")
+    assert 1 < time.monotonic() - start < 20 and error.value.exit_code == 75
+
+
+@pytest.mark.parametrize("fault, message", [
+    (s3_server.DENIED, "no permission .AccessDenied.: allow reading"),
+    (s3_server.WRONG_KEY, "does not know these credentials.*correct AWS_ACCESS_KEY_ID")])
+def test_what_no_repetition_mends_is_told_at_once(faults, fault, message):
+    faults.add("PUT", "/x", fault)
+    with pytest.raises(UserError, match=f"^--data_dir=s3://.*: .*{message}") as error:
+        faults.folder().write("x", b"1")
+    assert error.value.exit_code == 2 and len(faults.seen) == 1
+
+
+def test_a_bucket_that_is_absent_and_settings_that_are_wrong(faults, monkeypatch):
+    del faults
+    folder = folder_lib.open_folder(addresses.parse("s3://no-such-bucket/x", "workdir"), "workdir", 3.0)
+    for work in (lambda: folder.read("y"), folder.names, lambda: folder.write("y", b"1")):
+        with pytest.raises(UserError, match="^--workdir=s3://no-such-bucket/x: there is no such bucket"):
+            work()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    closed = folder_lib.open_folder(addresses.parse("s3://closed/x", "workdir"), "workdir", 1.0)
+    with pytest.raises(StoreError, match="did not answer as it should until the deadline"):
+        closed.read("y")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere.json")
+    with pytest.raises(UserError, match="^--workdir=gs://bucket/x: the store's settings in the environment are wrong"):
+        folder_lib.open_folder(addresses.parse("gs://bucket/x", "workdir"), "workdir", 1.0)
+
+
+def test_a_package_that_is_absent_is_named(monkeypatch):
+    monkeypatch.delattr("clrec_tf.stores.object_store")
+    monkeypatch.delitem(sys.modules, "clrec_tf.stores.object_store")
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(UserError, match="--input=s3://bucket/x needs the package obstore.*'clrec_tf.stores.'"):
+        folder_lib.open_folder(addresses.parse("s3://bucket/x", "input"), "input", 1.0)
+
+
+def test_an_upload_cut_in_the_middle_leaves_nothing(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr(object_store, "PART_BYTES", 5 << 20)
+    (tmp_path / "big").write_bytes(os.urandom(11 << 20))
+    folder = faults.folder(deadline_s=1.0)
+    faults.add("PUT", "partNumber=2", s3_server.CUT)
+    with pytest.raises(StoreError, match="big in .* cannot be written"):
+        folder.upload("big", str(tmp_path / "big"))
+    assert folder.names() == {} and folder.head("big") is None
+    assert any(method == "DELETE" and "uploadId" in path for method, path in faults.seen)  # aborted
+    faults.clear()
+    faults.add("PUT", "partNumber=2", s3_server.CUT, times=1)
+    folder.upload("big", str(tmp_path / "big"))
+    assert folder.names() == {"big": 11 << 20}
+
+
+def test_what_is_fetched_is_what_the_list_says(faults, tmp_path):
+    folder, cache = faults.folder(), Cache(str(tmp_path / "cache"), 10**9)
+    (tmp_path / "x").write_bytes(b"content")
+    entry = entry_of(str(tmp_path), "x")
+    for content, error in ((b"Content", "has 7 bytes and sha256"), (b"conte", "has 5 bytes|cannot be read")):
+        folder.write("x", content)
+        with pytest.raises(UserError, match=f"x (of|in) --data_dir=s3://.* {error}"):
+            cache.fetch(folder, entry, str(tmp_path / "out"))
+        assert not (tmp_path / "out").exists()
+    folder.write("x", b"content")
+    faults.add("GET", "/x", s3_server.CUT, times=1)  # an answer that ends early is asked for again
+    cache.fetch(folder, entry, str(tmp_path / "out"))
+    assert (tmp_path / "out").read_bytes() == b"content"
+    faults.add("GET", "/x", s3_server.DENIED)
+    cache.fetch(folder, entry, str(tmp_path / "again"))  # from the cache
+    assert (tmp_path / "again").read_bytes() == b"content"
+
+
+def test_the_cache_keeps_its_bound_and_takes_nothing_from_its_users(faults, tmp_path):
+    folder, cache, entries = faults.folder(), Cache(str(tmp_path / "cache"), 250), []
+    for number in range(4):
+        (tmp_path / f"x{number}").write_bytes(bytes([number]) * 100)
+        folder.upload(f"x{number}", str(tmp_path / f"x{number}"))
+        entries.append(entry_of(str(tmp_path), f"x{number}"))
+    source = OnDemand(str(tmp_path / "view"), folder, cache, entries)
+    with source.held(["x0", "x1"]):
+        with source.held(["x0", "x2", "x3"]):
+            assert sorted(os.listdir(tmp_path / "view")) == ["x0", "x1", "x2", "x3"]
+            kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+            assert sum(path.stat().st_size for path in kept) <= 250
+            assert (tmp_path / "view" / "x0").read_bytes() == bytes(100)
+        assert sorted(os.listdir(tmp_path / "view")) == ["x0", "x1"] and source.comes_later("x3")
+    assert os.listdir(tmp_path / "view") == []
+    faults.add("GET", "/x2", s3_server.NO_KEY)
+    faults.add("GET", "/x0", s3_server.NO_KEY)
+    with pytest.raises(DataError, match="x0 in --data_dir=.* is not there"):
+        source.take(["x0"])
+    faults.add("HEAD", "/x1", s3_server.NO_KEY)
+    with pytest.raises(DataError, match="x1 in --data_dir=.* is not there, or not with the 100 bytes"):
+        source.check()
+
+
+def test_files_that_make_others_visible_come_last(faults, tmp_path):
+    for name in ("manifest.json", "a", "sub/b", "list"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    order = transfer.files_below(str(tmp_path))
+    assert order == ["a", "list", "manifest.json", "sub/b"]
+    transfer.upload(faults.folder(), str(tmp_path), order, ["list", "manifest.json"])
+    written = [path.rpartition("/a/b/")[2] for method, path in faults.seen if method == "PUT"]
+    assert written[2:] == ["list", "manifest.json"] and set(written[:2]) == {"a", "sub/b"}
+    faults.add("PUT", "/sub/b", s3_server.DENIED)
+    with pytest.raises(UserError, match="no permission"):
+        transfer.upload(faults.folder("other"), str(tmp_path), order, ["list", "manifest.json"])
+    assert set(faults.folder("other").names()) <= {"a"}
+
+
+def test_a_lease_keeps_a_second_writer_out_and_ends_with_its_owner(faults):
+    folder = faults.folder(deadline_s=0.5)
+    with Lease(folder, 1.0, "training") as first:
+        with pytest.raises(BusyError, match="in use by another training, process .* on host"), \
+             Lease(folder, 1.0, "training"):
+            pass
+        time.sleep(1.5)
+        first.check()
+        assert json.loads(folder.read(lease_lib.NAME))["token"] == first.token
+    assert folder.read(lease_lib.NAME) is None
+    with Lease(folder, 1.0, "training") as second:
+        assert second.token != first.token and second.certain
+
+
+def test_a_dead_owners_lease_is_taken_over_after_its_time(faults):
+    folder = faults.folder(deadline_s=0.5)
+    folder.write(lease_lib.NAME, json.dumps(dict(token="t", process=7, host="h", since="s", seconds=1.0)).encode())
+    start = time.monotonic()
+    with Lease(folder, 60.0, "training") as lease:
+        assert 0.9 < time.monotonic() - start < 5  # the dead one's own time
+        lease.check()
+    folder.write(lease_lib.NAME, b"no lease at all")
+    with Lease(folder, 0.5, "training"):
+        pass
+
+
+def test_of_two_that_wait_for_a_dead_one_one_goes_on(faults):
+    folder, results = faults.folder(deadline_s=0.5), []
+    folder.write(lease_lib.NAME, json.dumps(dict(token="t", seconds=0.5)).encode())
+
+    def wait():
+        try:
+            with Lease(folder, 1.0, "training"):
+                time.sleep(3)
+            results.append("had it")
+        except BusyError:
+            results.append("busy")
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["busy", "busy", "had it"]
+
+
+def test_a_lost_lease_is_noticed(faults):
+    folder = faults.folder(deadline_s=0.3)
+    with Lease(folder, 1.0, "training") as lease:
+        folder.write(lease_lib.NAME, json.dumps(dict(token="t", process=7, host="h", since="s")).encode())
+        time.sleep(0.8)
+        with pytest.raises(BusyError, match="taken over by another training .process 7 on host h"):
+            lease.check()
+    assert folder.read(lease_lib.NAME) is not None  # the other's stays
+    folder.delete(lease_lib.NAME)
+    with Lease(folder, 0.6, "training") as lease:
+        faults.add("PUT", lease_lib.NAME, s3_server.SLOW_DOWN)
+        time.sleep(1.2)
+        with pytest.raises(StoreError, match="the lease could not be renewed for"):
+            lease.check()
+
+
+def test_logs_are_fetched_as_files_folders_and_patterns(faults, tmp_path):
+    folder = faults.folder("logs")
+    for name in ("day=1/a.csv", "day=1/b.csv", "day=2/a.csv", "clicks.csv", "clicks.csv.old"):
+        folder.write(name, name.encode())
+    openers = {"input": files.reads_files, "impressions": files.reads_files}
+
+    def fetched(value, **values):
+        with s3_server.opened(tmp_path, openers, input=value, **values) as local:
+            paths = [str(path) for path in (tmp_path / "work").rglob("*") if path.is_file() and path.suffix != ".lock"]
+            return names.shown(local["input"]), sorted(names.shown(path) for path in paths)
+
+    logs = f"{faults.bucket}/logs"
+    assert fetched(f"{logs}/clicks.csv") == (f"{logs}/clicks.csv", [f"{logs}/clicks.csv"])
+    assert fetched(f"{logs}/day=1")[1] == [f"{logs}/day=1/a.csv", f"{logs}/day=1/b.csv"]
+    assert fetched(f"{logs}/day=*/a.csv")[1] == [f"{logs}/day=1/a.csv", f"{logs}/day=2/a.csv"]
+    assert fetched(f"{logs}/day=2,{logs}/clicks.csv,/local.csv")[0] == f"{logs}/day=2,{logs}/clicks.csv,/local.csv"
+    with pytest.raises(UserError, match="nothing is there"):
+        fetched(f"{logs}/day=3")
+    with pytest.raises(UserError, match="--format=movielens reads the files beside it too: give their folder"):
+        fetched(f"{logs}/clicks.csv", format="movielens")
+    faults.add("GET", "/a.csv", s3_server.NO_KEY)
+    with pytest.raises(VanishedError, match="day=1/a.csv in --input=s3://.* is not there"):
+        fetched(f"{logs}/day=1")
+    assert not [path for path in (tmp_path / "work").iterdir()]
