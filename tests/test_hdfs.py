@@ -26,7 +26,7 @@ def test_files_are_whole_or_absent_and_conditions_hold(tmp_path):
     folder.fetch("sub/z", str(tmp_path / "copy"), 50)
     assert (tmp_path / "copy").read_bytes() == b"0123456789" * 5
     assert folder.names() == {"sub/z": 50, "y": 5}
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(VanishedError):
         folder.upload("gone", str(tmp_path / "no such file"))
     assert folder.names() == {"sub/z": 50, "y": 5} and len(list((tmp_path / "root/data/x").iterdir())) == 2
     folder.delete("y")

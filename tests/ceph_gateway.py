@@ -1,0 +1,101 @@
+"""Ceph's RADOS Gateway, a strict server of S3: one monitor, one store in memory and the gateway, in a folder."""
+import contextlib
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+from clrec_tf.stores.object_store import open_backend
+
+PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+START_S = 180
+_CONFIGURATION = """[global]
+fsid = {fsid}
+mon host = v2:127.0.0.1:{monitor}
+auth cluster required = none
+auth service required = none
+auth client required = none
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 1
+osd pool default pg autoscale mode = off
+mon allow pool size one = true
+mon max pg per osd = 1000
+osd crush chooseleaf type = 0
+osd objectstore = memstore
+memstore device bytes = 1073741824
+mon data = {folder}/mon
+osd data = {folder}/osd
+osd scrub begin hour = 0
+run dir = {folder}
+admin socket = {folder}/$name.asok
+log file = {folder}/$name.log
+keyring = {folder}/keyring
+rgw frontends = beast endpoint=127.0.0.1:{gateway}
+rgw thread pool size = 16
+"""
+
+
+def installed() -> bool:
+    """Whether the programs are here."""
+    return all(map(shutil.which, PROGRAMS))
+
+
+@contextlib.contextmanager
+def gateway(folder: pathlib.Path, key: str, secret: str):
+    """The address of a server that knows one user, by these keys."""
+    monitor, port = _free_port(), _free_port()
+    facts = dict(fsid=uuid.uuid4(), folder=folder, monitor=monitor, gateway=port)
+    (folder / "ceph.conf").write_text(_CONFIGURATION.format(**facts))
+    (folder / "keyring").write_text("")
+    with contextlib.ExitStack() as stack:
+        def run(*command):
+            subprocess.run([*command, "-c", folder / "ceph.conf"], check=True, capture_output=True, timeout=START_S)
+
+        def start(*command):
+            process = stack.enter_context(subprocess.Popen(
+                [*command, "-f", "-c", folder / "ceph.conf"], stdout=-3, stderr=-3, stdin=-3))
+            stack.callback(process.kill)
+
+        for name in ("mon", "osd"):
+            (folder / name).mkdir()
+        subprocess.run(["monmaptool", "--create", "--addv", "a", f"[v2:127.0.0.1:{monitor}]", "--fsid",
+                        str(facts["fsid"]), folder / "monmap"], check=True, capture_output=True)
+        run("ceph-mon", "--mkfs", "-i", "a", "--monmap", folder / "monmap")
+        start("ceph-mon", "-i", "a")
+        store = str(uuid.uuid4())
+        run("ceph", "osd", "new", store)
+        run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", store)
+        start("ceph-osd", "-i", "0")
+        start("radosgw", "-n", "client.rgw")
+        run("radosgw-admin", "user", "create", "--uid=test", "--display-name=test", f"--access-key={key}",
+            f"--secret={secret}")
+        _wait(f"http://127.0.0.1:{port}")
+        yield f"http://127.0.0.1:{port}"
+
+
+def make_bucket(bucket: str) -> None:
+    """An empty bucket, by the environment's address and keys: a signed PUT of no key."""
+    open_backend("s3", bucket, "test", 30.0).put("", b"")
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def _wait(address):
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
