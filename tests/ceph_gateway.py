@@ -11,14 +11,14 @@ import uuid
 
 from clrec_tf.stores.object_store import open_backend
 
-PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
-START_S = 180
+PROGRAMS = ("ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+START_S = 100
+_CAPABILITIES = {"mon.": dict(mon="allow *"), "client.admin": dict(mon="allow *", osd="allow *", mgr="allow *"),
+                 "client.rgw": dict(mon="allow rw", osd="allow rwx"),
+                 "osd.0": dict(mon="allow profile osd", osd="allow *")}
 _CONFIGURATION = """[global]
 fsid = {fsid}
 mon host = v2:127.0.0.1:{monitor}
-auth cluster required = none
-auth service required = none
-auth client required = none
 osd pool default size = 1
 osd pool default min size = 1
 osd pool default pg num = 1
@@ -51,7 +51,10 @@ def gateway(folder: pathlib.Path, key: str, secret: str):
     monitor, port = _free_port(), _free_port()
     facts = dict(fsid=uuid.uuid4(), folder=folder, monitor=monitor, gateway=port)
     (folder / "ceph.conf").write_text(_CONFIGURATION.format(**facts))
-    (folder / "keyring").write_text("")
+    for name, caps in _CAPABILITIES.items():
+        given = [word for kind, cap in caps.items() for word in ("--cap", kind, cap)]
+        subprocess.run(["ceph-authtool", folder / "keyring", *([] if (folder / "keyring").exists() else ["-C"]),
+                        "--gen-key", "-n", name, *given], check=True, capture_output=True)
     with contextlib.ExitStack() as stack:
         def run(*command):
             subprocess.run([*command, "-c", folder / "ceph.conf"], check=True, capture_output=True, timeout=START_S)
@@ -65,13 +68,13 @@ def gateway(folder: pathlib.Path, key: str, secret: str):
             (folder / name).mkdir()
         subprocess.run(["monmaptool", "--create", "--addv", "a", f"[v2:127.0.0.1:{monitor}]", "--fsid",
                         str(facts["fsid"]), folder / "monmap"], check=True, capture_output=True)
-        run("ceph-mon", "--mkfs", "-i", "a", "--monmap", folder / "monmap")
+        run("ceph-mon", "--mkfs", "-i", "a", "--monmap", folder / "monmap", "--keyring", folder / "keyring")
         start("ceph-mon", "-i", "a")
         store = str(uuid.uuid4())
         run("ceph", "osd", "new", store)
         run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", store)
         start("ceph-osd", "-i", "0")
-        start("radosgw", "-n", "client.rgw")
+        start("radosgw", "-n", "client.rgw", "--keyring", folder / "keyring")
         run("radosgw-admin", "user", "create", "--uid=test", "--display-name=test", f"--access-key={key}",
             f"--secret={secret}")
         _wait(f"http://127.0.0.1:{port}")
