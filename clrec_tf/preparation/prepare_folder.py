@@ -40,20 +40,39 @@ def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], 
         raise UserError(f"--retire_after={settings.retire_after} frees numbers of an earlier vocabulary, and there is "
                         "none: give --vocabulary_from, or leave --retire_after out")
     identity.check_files(settings)
-    log_source = logs.open_log(settings)
-    content = identity.identity_of(settings, paths.seed, log_source.files)
+    beam = _beam(settings) if settings.runner == "beam" else None
+    source = beam.files_of(settings) if beam else logs.open_log(settings)
+    content = identity.identity_of(settings, paths.seed, source.files)
     if not settings.dry_run:
         if identity.holds(data_dir, content):
             logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
             return schema_lib.load_schema(data_dir)
         data_folder.check_writable(data_dir)
-    dataset = assemble.assemble(logs.read_log(log_source, settings), settings, content)
-    plausibility.add(dataset.report, log_source.table.lines, dataset.largest_dense_value, settings)
+    prepared = beam.prepare if beam else _here
+    schema, report = prepared(source, settings, paths.seed, content, data_dir)
     if settings.dry_run:
-        tell(f"dry run: nothing is written\n{report_text(dataset.report)}")
-        return dataset.schema
-    data_folder.write_dataset(data_dir, dataset, settings.shard_records, paths.seed)
+        tell(f"dry run: nothing is written\n{report_text(report)}")
+        return schema
     uploads.now(data_dir)
-    tell(report_text(dataset.report))
+    tell(report_text(report))
     logging.info("wrote --data_dir=%s", data_dir)
-    return dataset.schema
+    return schema
+
+
+def _here(source: logs.Source, settings: PrepareConfig, seed: int, content: dict, data_dir: str) -> tuple[Schema, dict]:
+    """Prepares in this process; the schema and the report."""
+    dataset = assemble.assemble(logs.read_log(source, settings), settings, content)
+    plausibility.add(dataset.report, source.table.lines, dataset.largest_dense_value, settings)
+    if not settings.dry_run:
+        data_folder.write_dataset(data_dir, dataset, settings.shard_records, seed)
+    return dataset.schema, dataset.report
+
+
+def _beam(settings: PrepareConfig):
+    """The module that runs pipelines of Apache Beam; `UserError` where Beam is not installed."""
+    try:
+        from clrec_tf.preparation.beam_runner import runner  # pylint: disable=import-outside-toplevel
+    except ModuleNotFoundError as error:
+        raise UserError(f"--runner={settings.runner} needs Apache Beam, which is not installed ({error.name}): pip "
+                        "install 'clrec_tf[beam]', or --runner=local") from error
+    return runner

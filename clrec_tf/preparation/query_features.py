@@ -129,13 +129,19 @@ def _numbers(entries, settings, where):
     return rows, distinct
 
 
-def take_context(frame: pl.DataFrame, settings: PrepareConfig) -> tuple[pl.DataFrame, list[Column]]:
-    """A log's context columns as codes, and the log without them, with the place of each click among the codes."""
+def context_kinds(settings: PrepareConfig, columns: Sequence[str]) -> dict[str, str]:
+    """Name -> kind of --context_columns; `UserError` where c:<name> is none of the columns of the log."""
     kinds = declared(settings.context_columns, "context_columns")
-    absent = [name for name in kinds if f"c:{name}" not in frame.columns]
+    absent = [name for name in kinds if f"c:{name}" not in columns]
     if absent:
         raise UserError(f"--context_columns={','.join(settings.context_columns)}: {absent[0]} is no column that "
                         f"--format={settings.format} reads: use --format=columns, or leave it out")
+    return kinds
+
+
+def take_context(frame: pl.DataFrame, settings: PrepareConfig) -> tuple[pl.DataFrame, list[Column]]:
+    """A log's context columns as codes, and the log without them, with the place of each click among the codes."""
+    kinds = context_kinds(settings, frame.columns)
     if not kinds:
         return frame, []
     columns = [column(name, CONTEXT, kind, frame[f"c:{name}"], settings, f"{settings.input}: column {name!r}")

@@ -152,6 +152,11 @@ class PrepareConfig(Section):
         "Log of everything that was shown, clicked or not, for --negatives=impressions and --loss=ipw: the folder of "
         "serve --impression_log, or a table with the columns of --format=columns and time stamps.", path=SEVERAL)
     dry_run: bool = setting(False, "Report what would be written, and write nothing.")
+    runner: str = setting("local", "What prepares: local is this process; beam is a pipeline of Apache Beam, on whatever "
+                                   "--beam_options names (docs/data.md).", choices=("local", "beam"))
+    beam_options: str = setting("",
+        "Options of Apache Beam with spaces between them, such as '--runner=DirectRunner --direct_num_workers=2' "
+        "(default: Beam's own runner in this process).")
 
     def __post_init__(self):
         super().__post_init__()
