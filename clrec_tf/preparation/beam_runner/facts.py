@@ -40,7 +40,8 @@ def counted(frame: pl.DataFrame) -> pl.DataFrame:
     keys = [name for name in frame.columns if name not in (*_SUMS, *_LEAST, *_MOST)]
     return frame.group_by(keys).agg(*(pl.col(name).sum() for name in _SUMS if name in frame.columns),
                                     *(pl.col(name).min() for name in _LEAST if name in frame.columns),
-                                    *(pl.col(name).max() for name in _MOST if name in frame.columns))
+                                    *(pl.col(name).max() for name in _MOST if name in frame.columns)).select(
+                                        frame.columns)
 
 
 def first_to_say(frame: pl.DataFrame) -> pl.DataFrame:

@@ -45,7 +45,13 @@ class Files:
 
 
 def files_of(settings: PrepareConfig) -> Files:
-    """The files of --input. Raises: see `logs.open_log`."""
+    """The files of --input.
+
+    Raises:
+      UserError: see `logs.open_log`; or impressions are given, which no pipeline reads.
+    """
+    if settings.impressions:
+        raise UserError(f"--runner=beam does not read --impressions={settings.impressions}: prepare with --runner=local")
     if settings.format in _BY_FILE and settings.input:
         return Files(tuple(part.path for part in file_sets.find(settings.input, "input")), dict(input=settings.input))
     source = logs.open_log(settings)
