@@ -13,6 +13,8 @@ FAISS = ["faiss-cpu>=1.8"]
 # Its operations are built for one TensorFlow, and load with no later one.
 IO = ["tensorflow-io==0.37.1"]
 STORES = ["obstore>=0.12"]  # s3:// and gs://; hdfs:// needs pyarrow and Hadoop's own library too
+# Needs protobuf below 7, which is older than that of the set of TensorFlow 2.20.
+BEAM = ["apache-beam>=2.77"]
 # trec_eval's metrics stand beside ours; pandas and Optuna beside the library, as docs/python.md uses them.
 TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",
         "optuna>=5", "pandas>=3", "pytrec-eval-terrier>=0.5.11", *FAISS, *MLFLOW, *STORES,
@@ -44,5 +46,6 @@ setuptools.setup(
         "tqdm>=4.60",
     ],
     entry_points={"console_scripts": ["clrec=clrec_tf.console:main"]},
-    extras_require={"serve": SERVE, "faiss": FAISS, "mlflow": MLFLOW, "io": IO, "stores": STORES, "test": SERVE + TEST},
+    extras_require={"serve": SERVE, "faiss": FAISS, "mlflow": MLFLOW, "io": IO, "stores": STORES, "beam": BEAM,
+                    "test": SERVE + TEST},
 )

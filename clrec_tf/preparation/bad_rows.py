@@ -113,7 +113,7 @@ def check(found: Tally, examples: Sequence[str], path: str, settings: PrepareCon
 def _remedies(found: Tally) -> str:
     """What the reasons found call for, most frequent first."""
     reasons = {name.removeprefix("because "): count for name, count in found.sums.items() if name.startswith("because ")}
-    numbers = sorted(map(int, reasons), key=lambda number: -reasons[str(number)])
+    numbers = sorted(map(int, reasons), key=lambda number: (-reasons[str(number)], number))
     remedies = dict.fromkeys(remedy for number in numbers if (remedy := list(REASONS.values())[number]))
     return "".join(f"; {remedy}" for remedy in remedies)
 
