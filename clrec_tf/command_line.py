@@ -16,11 +16,13 @@ from clrec_tf.errors import disk_full
 from clrec_tf.errors import DiskFullError
 from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
+from clrec_tf.settings.operations import run_id_of
 from clrec_tf.settings.setting import choices_of
 from clrec_tf.settings.setting import help_of
 from clrec_tf.settings.stores import StoresConfig
 from clrec_tf.stores import door
 from clrec_tf.stores import names
+from clrec_tf.system import json_log
 from clrec_tf.system import own_log
 from clrec_tf.system import process_exit
 from clrec_tf.system import termination
@@ -89,6 +91,8 @@ def _section(section, values):
 def _stores_opened(stores, words):
     """Settings and words of the command, with local paths for what lies in stores."""
     values = flag_values() | {WORDS: words}
+    values["run_id"] = values["run_id"] or run_id_of(values)
+    json_log.note(run_id=values["run_id"])
     with door.opened(values, stores, _section(StoresConfig, values)) as local, own_log.rewritten(names.shown):
         yield read_flags(local), list(local[WORDS])
 
@@ -129,6 +133,9 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
       takes_given: whether the names of the settings that the user gave are given to `main` as well, as a frozenset.
       stores: name of each setting that may be an address of a store -> its opener (``stores/door``); `WORDS`: of words.
     """
+    uses = (*uses, "operations.log_format", "operations.run_id")
+    if _last_word(sys.argv, "log_format") == "json":
+        json_log.begin(sys.argv[0])
     _import_plugins(sys.argv)
     define_flags()
 
@@ -167,19 +174,24 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
     app.run(guarded, flags_parser=lambda argv: _parse(argv, uses, usage, stores or {}))
 
 
-def _import_plugins(argv):
-    """Imports the modules of --plugins, also from flag files: what they register has flags and choices of its own."""
+def _last_word(argv, flag) -> str:
+    """The last value of a flag, also in flag files, before flags are defined; "" where it is not given."""
     try:
         words = _without_marks(flags.FLAGS.read_flags_from_files(argv[1:]))
     except flags.Error:  # to be told when they are parsed
-        return
-    given = [word.partition("=")[2] if "=" in word else following
-             for word, following in zip(words, [*words[1:], ""]) if re.match("--?plugins(=|$)", word)]
-    for module in filter(None, given[-1].split(",") if given else ()):
+        return ""
+    return ([""] + [word.partition("=")[2] if "=" in word else following for word, following
+                    in zip(words, [*words[1:], ""]) if re.match(f"--?{flag}(=|$)", word)])[-1]
+
+
+def _import_plugins(argv):
+    """Imports the modules of --plugins, also from flag files: what they register has flags and choices of its own."""
+    given = _last_word(argv, "plugins")
+    for module in filter(None, given.split(",")):
         try:
             importlib.import_module(module)
         except Exception as error:  # pylint: disable=broad-exception-caught
-            print(f"error: --plugins={given[-1]}: importing {module} failed: {type(error).__name__}: {error}; it must "
+            print(f"error: --plugins={given}: importing {module} failed: {type(error).__name__}: {error}; it must "
                   "be found from the current folder, or be installed", file=sys.stderr)
             sys.exit(UserError.exit_code)
 

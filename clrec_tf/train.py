@@ -18,8 +18,10 @@ from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.stored_inputs import STORES as PREPARE_STORES
 from clrec_tf.system.callable_module import make_callable
+from clrec_tf.system import json_log
 from clrec_tf.training.cluster import roles
 from clrec_tf.training.cluster import stored_roles
+from clrec_tf.training.monitoring import profile
 from clrec_tf.training import stored_run
 
 # To read on: training/loop.py (the loop), training/step.py (a step), models/clrec.py and models/multi_clrec.py (towers),
@@ -104,8 +106,11 @@ def train(config: Config) -> int:
 def main(config: Config) -> int:
     """Runs the command: the stages, or what a role of a cluster other than the chief does."""
     task = roles.task_from_environment()
+    if task is not None:
+        json_log.note(role=task.role, index=task.index)
     if task is None or task.role == "chief":
         return run_stages(config)
+    profile.leave_to_chief()
     if task.role == "evaluator":
         from clrec_tf.training.cluster import evaluator  # pylint: disable=import-outside-toplevel
         roles.check_evaluator(config)

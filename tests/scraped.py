@@ -13,7 +13,8 @@ class Scraped(dict):
 
     def get_value(self, name: str, **labels: str) -> float:
         """The value of the one series of this name that has these labels, among others."""
-        [value] = [value for (other, pairs), value in self.items() if other == name and labels.items() <= dict(pairs).items()]
+        [value] = [value for (other, pairs), value in self.items()
+                   if other == name and labels.items() <= dict(pairs).items()]
         return value
 
     def labels(self) -> dict[str, set[str]]:

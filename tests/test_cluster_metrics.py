@@ -5,6 +5,7 @@ import pytest
 
 from tests.local_cluster import LocalCluster
 from tests.local_cluster import wait_for
+from tests import promql
 from tests import scraped
 from tests import small_run
 
@@ -44,8 +45,8 @@ def test_each_role_is_scraped_and_a_killed_worker_shows(tmp_path):
             assert wait_for(lambda: series(chief, "clrec_train_steps_total", worker=worker), f"a step of {worker}")
             assert 0 < series(chief, "clrec_train_input_wait_seconds_total", worker=worker) < series(
                 chief, "clrec_train_call_seconds_total", worker=worker)
-        assert scraped.scraped_when(ports + 4, lambda found: found.get_value("clrec_train_validation_seconds_count")
-                                    ).get_value("clrec_train_validation_step") % 200 == 0
+        scored = scraped.scraped_when(ports + 4, lambda found: found.get_value("clrec_train_validation_seconds_count"))
+        assert scored.get_value("clrec_train_validation_step") % 200 == 0
 
         assert series(chief, "clrec_train_role_up", role="worker", index="1") == 1
         cluster.kill("worker", 1)
@@ -59,5 +60,13 @@ def test_each_role_is_scraped_and_a_killed_worker_shows(tmp_path):
             "clrec_train_role_up", role="worker", index="1"))
         assert [back.get_value("clrec_train_role_restarts_total", role=role, index=index)
                 for role, index in (("worker", "0"), ("worker", "1"), ("ps", "0"))] == [0, 1, 0]
+        served = {name: labels for answer in (*answers.values(), scored, back)
+                  for name, labels in answer.labels().items()}
+        expressions = promql.dashboard("Training") + promql.alerts("clrec-training")
+        assert promql.missing(expressions, served) <= {"clrec_train_objective"}  # of losses that have any
+        cluster.signal("chief", 0, signal.SIGUSR2)
+        wait_for(lambda: list(workdir.rglob("profile/step-*/**/*.xplane.pb")), "a profile")
+        cluster.signal("worker", 0, signal.SIGUSR2)
+        wait_for(lambda: "the chief profiles" in cluster.log("worker"), "the worker's answer to SIGUSR2")
         cluster.signal("chief", 0, signal.SIGTERM)
         assert cluster.ended("chief") == 75

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tests import exported
 from tests.exported import INTENTS, MULTI, NOW
+from tests import promql
+from tests import scraped
 from tests.service_process import Service, ask
 
 KINDS = ("int", "string", MULTI)
@@ -355,3 +357,6 @@ def test_metrics_count_what_was_asked(services):
     assert stages == {"wait": 3, "batch": 3, "tower": 2, "search": 1}
     assert after["clrec_model_items"] == 60 and after["clrec_model_version"] == 1 and after["clrec_index_recall"] == 1
     assert after["clrec_waiting_users"] == 0 and after["clrec_versions_refused_total"] == 0
+    # Dashboard and alerts name nothing else.
+    expressions = promql.dashboard("Serving") + promql.alerts("clrec-serving")
+    assert len(expressions) > 15 and promql.missing(expressions, scraped.scrape(service.port).labels()) == set()

@@ -1,6 +1,8 @@
-"""Metrics of a training for Prometheus: a real process, scraped over HTTP while it trains; ports, and refusals."""
+"""A training as it is operated: a real process, scraped over HTTP while it trains, with JSON logs; ports, refusals."""
+import datetime
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,6 +16,7 @@ from clrec_tf.training.monitoring import exporter
 from clrec_tf.training.monitoring import role_watch
 from clrec_tf.training.reporter import objective_metrics
 from tests import forked
+from tests import promql
 from tests import scraped
 from tests import small_run
 from tests.local_cluster import flags
@@ -27,6 +30,7 @@ SERIES = {  # of a training on one machine; those of the process beside them
     "clrec_train_checkpoint_timestamp_seconds": set(), "clrec_train_checkpoint_seconds_sum": set(),
     "clrec_train_skipped_steps_total": set(), "clrec_train_data_bad_rows": set(),
     "clrec_train_process_info": {"role", "index", "run_id", "version"}, "process_resident_memory_bytes": set()}
+CLUSTERS = ["clrec_train_role_up", "clrec_train_role_restarts_total", "clrec_train_chief_up"]
 ONE_HOST = {"chief": ["a:1"], "worker": ["a:2", "a:3"], "ps": ["a:4", "a:5"]}
 PODS = {"chief": ["c:1"], "worker": ["w0:1", "w1:1"], "ps": ["p0:1", "w1:2"]}
 
@@ -48,7 +52,7 @@ def started(data_dir, workdir, **settings):
 def test_a_training_is_scraped_while_it_trains(data_dir, tmp_path):
     port, begin = scraped.free_ports(), time.time()
     process = started(data_dir, tmp_path / "run", epochs=10_000, metrics_port=port, run_id="shop", validate_every=2,
-                      batch_size=32)
+                      batch_size=32, pretext="u2u", log_format="json")
     try:
         first = scraped.scraped_when(port, lambda found: ("clrec_train_checkpoint_seconds_count", frozenset()) in found
                                      and found.get_value("clrec_train_checkpoint_seconds_count") > 1
@@ -59,8 +63,20 @@ def test_a_training_is_scraped_while_it_trains(data_dir, tmp_path):
         process.send_signal(signal.SIGTERM)
         code, log = process.wait(timeout=60), (tmp_path / "run.log").read_text()
     assert code == 75, log
-    assert f"metrics of local 0 at http://127.0.0.1:{port}/metrics" in log
+    lines = [json.loads(line) for line in log.splitlines()]  # each is an object
+    assert {(line["command"], line["role"], line["index"], line["run_id"]) for line in lines} == {
+        ("train", "local", 0, "shop")}
+    assert {"message": f"metrics of local 0 at http://127.0.0.1:{port}/metrics", "severity": "INFO"}.items() <= next(
+        line.items() for line in lines if "metrics of" in line["message"])
+    of_steps = [line for line in lines if re.match(r"step \d+/", line["message"])]
+    assert len(of_steps) > 5 and all(line["message"].startswith(f"step {line['step']}/") for line in of_steps)
+    moments = [datetime.datetime.fromisoformat(line["time"]).timestamp() for line in lines]
+    assert moments == sorted(moments) and begin - 1 < moments[0] <= moments[-1] < time.time() + 1
     assert first.labels() | SERIES == first.labels()
+    of_clusters = [name for name in CLUSTERS if name not in first.labels()]
+    assert of_clusters == CLUSTERS
+    assert promql.missing([expression for expression in promql.dashboard("Training") + promql.alerts("clrec-training")
+                           if not promql.metrics_in(expression)[0] & set(CLUSTERS)], first.labels()) == set()
     info = next(dict(pairs) for name, pairs in first if name == "clrec_train_process_info")
     assert info["role"] == "local" and info["index"] == "0" and info["run_id"] == "shop"
     # What stands in metrics.jsonl, by another way.

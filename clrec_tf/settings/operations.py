@@ -3,12 +3,14 @@ import dataclasses
 import hashlib
 import os
 import re
+from typing import Mapping
 
 from clrec_tf.errors import UserError
 from clrec_tf.settings.setting import Section
 from clrec_tf.settings.setting import setting
 
 MAX_PORT = 65535
+RUN_FOLDERS = ("workdir", "export_dir", "data_dir")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +25,9 @@ class OperationsConfig(Section):
                                      "writes into WORKDIR/profile.", lower=1)
     log_format: str = setting("text", "Lines on standard error. json: one JSON object a line, with time, severity, "
                                       "message, command, role, index, run_id and step.", choices=("text", "json"))
-    run_id: str = setting("", "Name of the run in metrics and JSON logs; default: made of --workdir (else --export_dir, "
-                              "--data_dir), so that all roles and restarts have the same.")
+    run_id: str = setting("",
+        "Name of the run in metrics and JSON logs; default: made of --workdir (else --export_dir, --data_dir), so that "
+        "all roles and restarts have the same.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -32,10 +35,14 @@ class OperationsConfig(Section):
             raise UserError(f"--run_id={self.run_id}: give at most 100 letters, digits, and of . : _ -")
 
 
-def run_id_of(config) -> str:
-    """The name of a run: --run_id, or the name of its folder and 8 digits that tell it from others of that name."""
-    folder = config.paths.workdir or config.paths.export_dir or config.paths.data_dir
-    if config.operations.run_id or not folder:
-        return config.operations.run_id
-    path = os.path.abspath(folder)
-    return f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
+def run_id_of(settings: Mapping[str, str]) -> str:
+    """The name of a run by the first of its folders that is given, `RUN_FOLDERS`; "" where none is.
+
+    It is the folder's own name with 8 digits that tell it from others of that name, as an address of a store too.
+    """
+    folder = next(filter(None, (settings.get(name) for name in RUN_FOLDERS)), "")
+    if not folder:
+        return ""
+    path = folder.rstrip("/") if "://" in folder else os.path.abspath(os.path.expanduser(folder))
+    name = re.sub(r"[^\w.-]", "_", os.path.basename(path), flags=re.ASCII)[:50]
+    return f"{name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"

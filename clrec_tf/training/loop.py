@@ -15,6 +15,7 @@ from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
 from clrec_tf.training.evaluations import Listener
 from clrec_tf.training.monitoring.exporter import metrics_of
+from clrec_tf.training.monitoring.profile import ProfileSignal
 from clrec_tf.training.monitoring.role_watch import watched_roles
 from clrec_tf.training.monitoring.training_metrics import TrainingMetrics
 from clrec_tf.training import run_uploads
@@ -43,13 +44,14 @@ def train(config: Config, runtime) -> int:
       UserError: settings, data or disk at fault; the last checkpoint stands. BusyError: another trains there.
     """
     _, workdir = check_paths(config.paths)
-    with WorkdirLock(workdir) as lock, metrics_of(config, runtime.task) as metrics, watched_roles(metrics, runtime.task):
-        code = _train(config, runtime, lock, TrainingMetrics(metrics))
+    with (WorkdirLock(workdir) as lock, ProfileSignal(workdir, config.operations.profile_steps) as profile,
+          metrics_of(config, runtime.task) as metrics, watched_roles(metrics, runtime.task)):
+        code = _train(config, runtime, lock, profile, TrainingMetrics(metrics))
         lock.check()
     return code
 
 
-def _train(config, runtime, lock, monitor) -> int:
+def _train(config, runtime, lock, profile, monitor) -> int:
     """`train`, of the process that has the folder for itself."""
     run = set_up(config, runtime)
     progress, settings = run.progress, config.train
@@ -67,7 +69,7 @@ def _train(config, runtime, lock, monitor) -> int:
     with StopSignals() as stop:
         while not run.finished:
             until = next_event(progress.step, run, settings)
-            train_until(until, run, stop, config, reporter, collapse)
+            train_until(until, run, stop, config, reporter, collapse, profile)
             lock.check()
             uploads.check()
             # Nothing is under way now: model, queues and assignments belong together.
@@ -96,7 +98,7 @@ def _train(config, runtime, lock, monitor) -> int:
     return 0 if run.finished else stop.exit_code
 
 
-def train_until(until: int, run, stop, config, reporter, collapse) -> None:
+def train_until(until: int, run, stop, config, reporter, collapse, profile) -> None:
     """All calls up to a step; their results are counted, judged and reported as they come."""
     progress = run.progress
     for steps, repeated, worker, result in results(run, until, stop, config):
@@ -105,6 +107,7 @@ def train_until(until: int, run, stop, config, reporter, collapse) -> None:
         check_finite(progress, result, steps, config.train.max_nonfinite_steps)
         reporter.add(progress.step, steps, repeated, worker, result)
         collapse.add(progress, result)
+        profile.at(progress.step)
 
 
 def next_event(step: int, run, settings) -> int:

@@ -8,6 +8,7 @@ import tqdm
 
 from clrec_tf.system import atomic
 from clrec_tf.system import json_files
+from clrec_tf.system import json_log
 from clrec_tf.system.watched import watched
 from clrec_tf.training.step import FLAT
 from clrec_tf.training.step import RUNS
@@ -44,6 +45,7 @@ class Reporter:
 
     def add(self, step, steps, repeated, worker, result):
         """Takes the result of one call of `steps` steps of a worker that ended at `step`; see `Dispatcher.results`."""
+        json_log.note(step=step)
         of_objective = objective_metrics(steps, result)
         self._monitor.called(step, steps, repeated, worker, result)
         self._monitor.objective(worker, of_objective)

@@ -91,7 +91,7 @@ def metrics_of(config: Config, task=None):
                         ) from error
     metrics, role, index = Metrics(prometheus_client), task.role if task else "local", task.index if task else 0
     metrics.gauge("clrec_train_process_info", "1, with what this process is.", ["role", "index", "run_id", "version"]
-                  ).labels(role, index, run_id_of(config), clrec_tf.__version__).set(1)
+                  ).labels(role, index, settings.run_id or run_id_of(vars(config.paths)), clrec_tf.__version__).set(1)
     server, thread = _server(prometheus_client, settings.metrics_host, port_of(settings.metrics_port, task), metrics)
     try:
         logging.info("metrics of %s %d at http://%s:%d/metrics", role, index, settings.metrics_host,
