@@ -50,8 +50,8 @@ def day_of(job_name: str, utc_offset: float, back: int) -> datetime.date:
     numbered = NUMBERED.fullmatch(job_name)
     start, end = (datetime.datetime(year, 1, 1, tzinfo=datetime.timezone.utc).timestamp() for year in YEARS)
     if not numbered or not start <= int(numbered[1]) * 60 < end:
-        raise LaunchError(f"--job_name={job_name} says no day: it must end in the minutes since 1970, as a CronJob calls "
-                          "its Jobs, or in a day, as in NAME-2026-11-29")
+        raise LaunchError(f"--job_name={job_name} says no day: it must end in the minutes since 1970, as a CronJob "
+                          "calls its Jobs, or in a day, as in NAME-2026-11-29")
     scheduled = datetime.datetime.fromtimestamp(int(numbered[1]) * 60, datetime.timezone.utc)
     return (scheduled + datetime.timedelta(hours=utc_offset)).date() - datetime.timedelta(days=back)
 

@@ -70,7 +70,7 @@ def build(folder: pathlib.Path) -> list[dict]:
 
 @dataclasses.dataclass
 class Role:
-    """One Job, or one entry of a JobSet or TFJob, as a Job; `host_pattern` is the DNS name its controller gives to pod %d."""
+    """One Job, or one entry of a JobSet or TFJob, as a Job; `host_pattern` is the DNS name of its pod %d."""
     name: str
     job: dict
     host_pattern: str
@@ -180,7 +180,7 @@ def security_problems(role: Role, writable_mounts=frozenset({"/data", "/tmp"})) 
 
 
 def core_problems(objects: list[dict], version: str) -> list[str]:
-    """Complaints of kubernetes-validate --strict; entries of custom kinds, which it does not know, are lifted into Jobs."""
+    """Complaints of kubernetes-validate --strict; entries of custom kinds, which it does not know, become Jobs."""
     validator = pytest.importorskip("kubernetes_validate")
     problems = []
     others = [item for item in objects if item["kind"] not in ("Job", *CUSTOM)]

@@ -1,7 +1,7 @@
 """NetworkPolicies of manifests as nftables rules of one pod: what a network plugin does, for the few forms used here.
 
-A pod that a policy selects takes (sends) only what some rule allows, answers to what it sent (took), and what it says to
-itself. Selectors are by matchLabels.
+A pod that a policy selects takes (sends) only what some rule allows, answers to what it sent (took), and what it says
+to itself. Selectors are by matchLabels.
 """
 from typing import Iterable
 

@@ -1,7 +1,7 @@
 """What a container of a manifest sees: root file system, volumes and environment, as arguments of bubblewrap.
 
-The root holds what the Dockerfile copies, at the places it names; the environment is the Dockerfile's and the manifest's.
-Packages are this interpreter's, in place of the image's.
+The root holds what the Dockerfile copies, at the places it names; the environment is the Dockerfile's and the
+manifest's. Packages are this interpreter's, in place of the image's.
 """
 import os
 import pathlib

@@ -1,10 +1,10 @@
-"""A node without Kubernetes: pods of manifests as processes, each in a network namespace and a root file system of its own.
+"""A node without Kubernetes: pods of manifests as processes, each in a network namespace and a root of its own.
 
 A pod runs the manifest's own command with the manifest's environment, as the image's user, without capabilities, on a
 read-only root made of what the Dockerfile copies, with the volumes that the manifest mounts; it is process 1 of its own
-process namespace, and has an address of its own on a bridge. What a cluster does besides is done by hand here: the names
-of a headless Service stand in /etc/hosts, NetworkPolicies become nftables rules (``network_policies``), and whoever plays
-the controller starts and kills pods. Everything is gone with the `Node`.
+process namespace, and has an address of its own on a bridge. What a cluster does besides is done by hand here: the
+names of a headless Service stand in /etc/hosts, NetworkPolicies become nftables rules (``network_policies``), and
+whoever plays the controller starts and kills pods. Everything is gone with the `Node`.
 """
 import contextlib
 import ctypes
@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 
 from tests import kubernetes_manifests as manifests
 from tests import network_policies
@@ -46,7 +47,7 @@ def unavailable() -> str:
 
 
 class Pod:
-    """A running pod. `address` is its own; `process` ends with its container's exit code, 128 + n where signal n ended it."""
+    """A running pod at its `address`; `process` ends with its container's exit code, 128 + n where signal n ended it."""
 
     def __init__(self, name: str, labels: dict, address: str, log: pathlib.Path):
         self.name, self.labels, self.address, self._log, self.process = name, labels, address, log, None
@@ -171,7 +172,8 @@ class Node:
     def inside(self, name: str = ""):
         """Context in which new sockets of this thread are those of a pod, or of the node."""
         number = self._pods[name].container() if name else int(self._enter[2])
-        with open("/proc/self/task/%d/ns/net" % _LIBC.gettid(), "rb") as own, open(f"/proc/{number}/ns/net", "rb") as other:
+        own_path = f"/proc/self/task/{threading.get_native_id()}/ns/net"
+        with open(own_path, "rb") as own, open(f"/proc/{number}/ns/net", "rb") as other:
             assert _LIBC.setns(other.fileno(), _NEW_NETWORK) == 0, os.strerror(ctypes.get_errno())
             try:
                 yield

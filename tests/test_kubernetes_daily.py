@@ -1,4 +1,4 @@
-"""The CronJob's command as pods: two days, of the days that the Jobs' names say, published for the server; and a refusal."""
+"""The CronJob's command as pods: two days, those that the Jobs' names say, are published; one is refused."""
 import datetime
 import json
 
@@ -53,7 +53,7 @@ def test_two_nights_publish_two_days_and_a_third_is_refused(tmp_path):
         text = day_log(number, items, users=60)
         (tmp_path / "clrec-data" / "clicks" / f"{day}.csv").write_text(text, encoding="utf-8")
     cron, = manifests.of_kind(objects, "CronJob")
-    nights = [datetime.datetime(day.year, day.month, day.day, 3, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=1)
+    nights = [datetime.datetime.combine(day + datetime.timedelta(days=1), datetime.time(3), datetime.timezone.utc)
               for day in days]
     names = [f"clrec-daily-{int(night.timestamp()) // 60}" for night in nights]
     with pods.Node(tmp_path, objects, claims) as node:

@@ -1,5 +1,6 @@
 """The manifests' training, each role a pod of its own: a worker dies, the chief dies, all goes on to the end."""
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -58,7 +59,9 @@ def overlay(folder: pathlib.Path, way: str) -> list[dict]:
     """A run of its own on base-jobs, and over it one as a JobSet: copies of the overlays, as the README says."""
     jobs, jobset = folder.resolve() / "jobs", folder.resolve() / "jobset"
     for each, lines in ((jobs, [
-            f"resources: [{os.path.relpath(manifests.FOLDER / 'base-jobs', jobs)}]", "patches: [{path: evaluator.yaml}]",
+            f"resources: [{os.path.relpath(manifests.FOLDER / 'base-jobs', jobs)}]",
+            f"components: [{os.path.relpath(manifests.FOLDER / 'components' / 'metrics', jobs)}]",
+            "patches: [{path: evaluator.yaml}]",
             "configMapGenerator: [{name: clrec-flags, behavior: merge, files: [train.flags]}]",
             "generatorOptions: {disableNameSuffixHash: true, immutable: true}"]), (jobset, [
                 "resources: [../jobs]",
@@ -97,9 +100,21 @@ class Run:
         return max(small_run.losses(self.workdir), default=0) if (self.workdir / "metrics.jsonl").exists() else 0
 
     def wait_for_step(self, step: int) -> None:
-        """Until the chief has told it."""
-        wait_for(lambda: self.step() >= step, f"step {step}", 150)
+        """Until the chief has told it; what all have printed where it does not come."""
+        try:
+            wait_for(lambda: self.step() >= step, f"step {step}", 300)
+        except AssertionError as error:
+            logs = "\n".join(f"{name}: {pod.log[-1500:]}" for name, pod in self.pods.items())
+            raise AssertionError(f"{error}\n{logs}") from None
 
+
+    def metrics(self, pod: pods.Pod) -> str:
+        """What Prometheus reads of a role, asked from the node."""
+        port, = [port["containerPort"] for port in self.roles[pod.name.split("-")[0]].container["ports"]
+                 if port["name"] == "metrics"]
+        with self.node.inside(), contextlib.closing(http.client.HTTPConnection(pod.address, port, timeout=20)) as client:
+            client.request("GET", "/metrics")
+            return client.getresponse().read().decode()
 
     def checkpoint(self) -> dict:
         """Values of the latest checkpoint."""
@@ -114,7 +129,7 @@ class Run:
         assert {code for name, code in codes.items() if name != "evaluator-0"} == {75}
 
     def assert_whole(self, repeated: int) -> None:
-        """Both epochs were trained whole, no more than `repeated` steps twice, and a bundle of their end is published."""
+        """Both epochs were trained whole, at most `repeated` steps of them twice, and a bundle of their end is there."""
         last = self.checkpoint()
         done, updates = progress_of(last), next(int(value) for name, value in last.items() if "iterations" in name)
         assert done["repeated_steps"] <= repeated and done["step"] <= updates <= done["step"] + done["repeated_steps"]
@@ -142,8 +157,10 @@ def running(tmp_path, way, users):
 
 
 def test_a_dead_worker_is_replaced_at_another_address_and_trains_on(tmp_path):
-    with running(tmp_path, "jobs", users=2400) as run:
+    with running(tmp_path, "jobs", users=4000) as run:
         run.wait_for_step(400)
+        for pod in run.pods.values():
+            assert "clrec_" in run.metrics(pod)
         killed, before = run.pods["worker-1"], queue_of(run.checkpoint(), "count", 1)
         assert killed.kill() == 128 + signal.SIGKILL
         step = run.step()

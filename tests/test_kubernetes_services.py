@@ -64,7 +64,8 @@ def test_replicas_scale_spread_and_leave_one_at_a_time():
                                         "name": deployment["metadata"]["name"]}
     assert 2 <= scaler["minReplicas"] < scaler["maxReplicas"]
     resource, = scaler["metrics"]
-    assert resource["resource"]["name"] in deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    container, = deployment["spec"]["template"]["spec"]["containers"]
+    assert resource["resource"]["name"] in container["resources"]["requests"]
     budget = one(objects, "PodDisruptionBudget")["spec"]
     assert budget["maxUnavailable"] < scaler["minReplicas"] and budget["selector"]["matchLabels"] == labels
     spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
@@ -73,7 +74,8 @@ def test_replicas_scale_spread_and_leave_one_at_a_time():
 
 
 def test_the_server_is_asked_by_its_namespace_and_prometheus_alone():
-    plain, monitored = (one(manifests.built(name), "NetworkPolicy")["spec"] for name in ("serving", manifests.MONITORED))
+    plain, monitored = (one(manifests.built(name), "NetworkPolicy")["spec"]
+                        for name in ("serving", manifests.MONITORED))
     objects = manifests.built(manifests.MONITORED)
     labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert plain["podSelector"]["matchLabels"] == labels and set(plain["policyTypes"]) == {"Ingress", "Egress"}
@@ -138,11 +140,11 @@ def test_the_days_command_is_of_the_scheduled_day_and_publishes_where_the_server
     variable, = container["env"]
     assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['batch.kubernetes.io/job-name']"
     minute = int(datetime.datetime(2026, 11, 30, 3, tzinfo=datetime.timezone.utc).timestamp()) // 60
-    words = [word.replace(manifests.IN_IMAGE, str(manifests.ROOT)) for word in [*container["command"], *container["args"]]]
+    words = [word.replace(manifests.IN_IMAGE, str(manifests.ROOT)) for word in container["command"] + container["args"]]
     own, command = words[1:words.index("--") + 1], words[words.index("--") + 1:]
-    ran = subprocess.run([sys.executable, *own, sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))",
-                          *command], env={variable["name"]: f"{cron['metadata']['name']}-{minute}"},
-                         capture_output=True, text=True, check=True)
+    show = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    ran = subprocess.run([sys.executable, *own, sys.executable, "-c", show, *command], capture_output=True, text=True,
+                         env={variable["name"]: f"{cron['metadata']['name']}-{minute}"}, check=True)
     assert json.loads(ran.stdout) == ["python", "-m", "clrec_tf.daily", "--flagfile=/etc/clrec/daily.flags",
                                       "--day=2026-11-29", "--input=/data/clicks/2026-11-29.csv", "--from=2026-10-01",
                                       "--to=2026-11-30"]

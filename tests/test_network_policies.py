@@ -79,7 +79,8 @@ def test_a_namespace_is_let_in_where_a_policy_names_it():
     plain, monitored = (manifests.of_kind(manifests.built(name), "NetworkPolicy") for name in (
         "serving", manifests.MONITORED))
     labels = manifests.of_kind(manifests.built("serving"), "Deployment")[0]["spec"]["template"]["metadata"]["labels"]
-    lines = [network_policies.rules(each, labels, [({}, "10.0.0.9", MONITORING)], "10.0.0.1") for each in (plain, monitored)]
+    lines = [network_policies.rules(each, labels, [({}, "10.0.0.9", MONITORING)], "10.0.0.1")
+             for each in (plain, monitored)]
     assert "10.0.0.9" not in lines[0] and "ip saddr { 10.0.0.9 } tcp dport 8501 accept" in lines[1]
     assert "8500" not in lines[1]
 
