@@ -208,8 +208,9 @@ def strict(schema):
     return result
 
 
+@functools.cache
 def crd(shared_data: pathlib.Path, kind: str) -> dict:
-    """The CustomResourceDefinition of a JobSet or a TFJob."""
+    """The CustomResourceDefinition of a JobSet or a TFJob, which takes seconds to read."""
     yaml = pytest.importorskip("yaml")
     path = shared_data / "kubernetes" / f"{kind.lower()}-crd.yaml"
     if not path.exists():
