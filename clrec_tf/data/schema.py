@@ -43,6 +43,8 @@ from clrec_tf.data.features import Feature
 from clrec_tf.data.file_checks import check_shard
 from clrec_tf.data.query_features import QueryFeature
 from clrec_tf.errors import DataError
+from clrec_tf.system.declared import check_declared
+from clrec_tf.system.inner_path import check_name
 from clrec_tf.system import json_files
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.json_files import save_json
@@ -123,6 +125,9 @@ class Shard:
     bytes: int
     sha256: str
 
+    def __post_init__(self):
+        check_name(self.name)
+
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
@@ -180,9 +185,11 @@ def load_schema(data_dir: str) -> Schema:
         values["event_weights"] = tuple((kind, weight) for kind, weight in values.get("event_weights", ()))
         values["query_features"] = tuple(QueryFeature(**feature | dict(bounds=tuple(feature["bounds"])))
                                          for feature in values.get("query_features", ()))
-        return Schema(**values)
-    except (TypeError, KeyError) as error:
-        raise DataError(f"{data_dir}/{SCHEMA_FILE} has missing or unknown entries ({error}): prepare the data again"
+        schema = Schema(**values)
+        check_declared(schema)
+        return schema
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise DataError(f"{data_dir}/{SCHEMA_FILE} has missing, unknown or wrong entries ({error}): prepare the data again"
                         ) from error
 
 
@@ -203,16 +210,21 @@ def load_manifest(data_dir: str, verify: str = "size") -> Manifest:
         values["shards"] = {split: _entries(shards) for split, shards in values["shards"].items()}
         values["others"] = _entries(values.get("others", ()))
         manifest = Manifest(**values)
+        check_declared(manifest)
     except ValueError as error:
         raise DataError(f"{data_dir}/{MANIFEST_FILE} is damaged ({error}): restore it or prepare the data again"
                         ) from error
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{data_dir}/{MANIFEST_FILE} has missing or unknown entries ({error}): prepare the data again"
                         ) from error
-    schema_hash = load_schema(data_dir).hash()
+    schema = load_schema(data_dir)
+    schema_hash = schema.hash()
     if schema_hash != manifest.schema_hash:
         raise DataError(f"{data_dir}/{SCHEMA_FILE} was changed after the data was written (hash {schema_hash[:12]}, "
                         f"manifest {manifest.schema_hash[:12]}): prepare the data again")
+    if "catalogue" in manifest.shards and manifest.records("catalogue") != schema.num_items:
+        raise DataError(f"{data_dir}: the catalogue has {manifest.records('catalogue')} items, schema.json says "
+                        f"{schema.num_items}: prepare the data again")
     for shard in manifest.checked_at_start() if verify else ():
         check_shard(data_dir, shard, verify)
     return manifest

@@ -9,6 +9,7 @@ from typing import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from clrec_tf.data.record_lengths import check_lengths
 from clrec_tf.data.schema import Shard
 from clrec_tf.errors import DataError
 from clrec_tf.stores import on_demand
@@ -31,6 +32,7 @@ def parsed_batches(data_dir: str, shards: tuple[Shard, ...], spec: dict) -> Iter
     for shard in shards:
         path, records = os.path.join(data_dir, shard.name), 0
         with on_demand.present(data_dir, [shard.name]):
+            check_lengths(path)
             try:
                 for serialized in tf.data.TFRecordDataset(path, buffer_size=2**20).batch(_BATCH):
                     records += len(serialized)

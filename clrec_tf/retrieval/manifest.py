@@ -8,12 +8,14 @@ from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_files import IDS_FILE
 from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.bundle_files import MODEL_FILE
+from clrec_tf.system.inner_path import inner_path
 from clrec_tf.system import json_files
 from clrec_tf.system.json_files import save_json
 from clrec_tf.system.versions import versions
 
 FORMAT_VERSION = 5  # 4: the tower reads clicked items and times alone; 3: nor coordinates of intents; 2: nor the dial's
 _READ = (2, 3, 4, 5)
+_MOST = 2**31
 
 
 def write_manifest(folder: str, facts: dict) -> None:
@@ -55,6 +57,7 @@ def read_manifest(folder: str) -> dict:
         missing |= {MODEL_FILE, IDS_FILE} - set(manifest["files"])
         if missing or any({"bytes", "sha256"} - set(entry) for entry in manifest["files"].values()):
             raise KeyError(f"incomplete, without {sorted(missing)}")
+        _check_numbers(manifest)
         manifest.setdefault("tower_items", manifest["items"])  # others are only in updated bundles
         for name, mine in versions().items():
             if manifest["versions"].get(name) != mine:
@@ -65,6 +68,17 @@ def read_manifest(folder: str) -> dict:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged ({error!r}): export again") from error
+
+
+def _check_numbers(manifest: dict) -> None:
+    """`ValueError` where a number that decides how much memory is taken is none, or out of all proportion."""
+    for name in ("items", "max_history", "intents", "served_intents", "intent_coordinates", "dimension", "tower_items"):
+        value = manifest.get(name, 0)
+        if type(value) is not int or not 0 <= value < _MOST:
+            raise ValueError(f"{name} is {str(value)[:50]!r}")
+    for name, entry in manifest["files"].items():
+        if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+            raise ValueError(f"the entry of {name[:50]!r} is not a size and a sha256")
 
 
 def check_files(folder: str, files: dict) -> None:
@@ -81,9 +95,11 @@ def check_sizes(folder: str, files: dict) -> dict[str, str]:
     """The same of their sizes alone; returns name -> path."""
     paths = {}
     for name, expected in files.items():
-        path = paths[name] = os.path.normpath(os.path.join(folder, name))
-        if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
-            raise DataError(f"{folder}/{MANIFEST_FILE} names the file {name} outside its folder")
+        try:
+            path = paths[name] = inner_path(folder, name)
+        except ValueError as error:
+            raise DataError(f"{folder}/{MANIFEST_FILE} names a file outside its folder ({error}): copy the bundle again"
+                            ) from error
         if not os.path.isfile(path):
             raise DataError(f"{path} is missing though the manifest lists it: export again, or copy the bundle again")
         if os.path.getsize(path) != expected["bytes"]:

@@ -1,11 +1,14 @@
 """JSON in files: written whole, read with errors a person can act on, and sealed by a checksum of its own."""
 import hashlib
 import json
+import os
+import stat
 from typing import Any
 
 from clrec_tf.errors import DataError
 from clrec_tf.system import atomic
 
+_MOST_BYTES = 2**32
 SEAL, SEALED = "checksum", "has_checksum"
 
 
@@ -30,6 +33,9 @@ def load_json(path: str, missing: str, damaged: str) -> dict:
       DataError: with the remedy `missing` where there is no file, `damaged` where it holds no object.
     """
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+            raise ValueError(f"it is no file, or larger than {_MOST_BYTES} bytes")
         with open(path, encoding="utf-8") as file:
             value = parse(file.read())
     except FileNotFoundError as error:

@@ -15,7 +15,7 @@ from clrec_tf.system import atomic
 
 NAME = "step"  # of checkpoints, before the number of steps
 LIST_FILE = "checkpoint"
-_LINE = re.compile(r'(?:(model_checkpoint_path|all_model_checkpoint_paths): "(step-\d+)"'
+_LINE = re.compile(r'(?:(model_checkpoint_path|all_model_checkpoint_paths): "(step-\d{1,18})"'
                    r"|(?:all_model_checkpoint_timestamps|last_preserved_timestamp): [\d.e+-]+)")
 
 

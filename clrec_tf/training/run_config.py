@@ -1,6 +1,7 @@
 """The record of a run, config.json in its workdir: what it was started with, and whether it may go on."""
 import dataclasses
 import json
+import math
 import os
 import sys
 
@@ -51,7 +52,22 @@ def load(workdir: str) -> dict:
         raise DataError(f"{path} is damaged ({error}): {remedy}") from error
     if not isinstance(values.get("schema_hash"), str) or not isinstance(values.get("model"), dict):
         raise DataError(f"{path} is not what a training writes, without schema_hash or model: {remedy}")
+    _check_types(path, values, remedy)
     return values
+
+
+def _check_types(path, values, remedy):
+    """`DataError` where a section is none, or a setting that is known has a value of another type than its default."""
+    for key, defaults in json.loads(json.dumps(record(config_lib.Config()))).items():
+        section = values.get(key, {})
+        if not isinstance(section, dict):
+            raise DataError(f"{path} is not what a training writes, {key} is no object: {remedy}")
+        for name in set(section) & set(defaults):
+            value, kind = section[name], type(defaults[name])
+            fits = type(value) is kind or (kind is float and type(value) is int)
+            fits = fits and (kind is not float or math.isfinite(value))
+            if not fits or (kind is list and not all(isinstance(part, str) for part in value)):
+                raise DataError(f"{path} is not what a training writes, {name} is {str(value)[:50]!r}: {remedy}")
 
 
 def saved_settings(saved: dict) -> config_lib.Config:
