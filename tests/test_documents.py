@@ -9,7 +9,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "clrec_tf"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "BUILD_NOTES.md", ROOT / "CHANGELOG.md", ROOT / "launch/kubernetes/README.md", *DOCS]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "SECURITY", "BUILD_NOTES", "CHANGELOG")),
+         ROOT / "launch/kubernetes/README.md", *DOCS]
 FILES = r"`((?:clrec_tf|tests|launch|configs|\.ci)/[\w./-]+\.\w+|\w+(?:/\w+)*\.(?:py|flags|sh))`"  # as pages name them
 HOPS = 3  # modules to open after train.py until any equation
 
