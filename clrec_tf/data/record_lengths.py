@@ -11,12 +11,19 @@ _FRAME = 16  # bytes beside a record: its length, and two checksums
 
 
 def check_lengths(path: str) -> None:
-    """`DataError` where a record of a file would be longer than what is left of the file."""
-    size, place = os.path.getsize(path), 0
-    with open(path, "rb", buffering=0) as file:
-        while place < size:
-            length = int.from_bytes(os.pread(file.fileno(), 8, place), "little")
-            if length > size - place - _FRAME:
-                raise DataError(f"shard {path} is damaged: the record at byte {place} says that it has {length} bytes, "
-                                f"{max(0, size - place - _FRAME)} are left: it is truncated or was changed")
-            place += _FRAME + length
+    """`DataError` where a record of a file would be longer than what is left of the file, or it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            _walk(path, file.fileno())
+    except OSError as error:
+        raise DataError(f"shard {path} is damaged after 0 records: {error.strerror}") from error
+
+
+def _walk(path: str, descriptor: int) -> None:
+    size, place = os.fstat(descriptor).st_size, 0
+    while place < size:
+        length = int.from_bytes(os.pread(descriptor, 8, place), "little")
+        if length > size - place - _FRAME:
+            raise DataError(f"shard {path} is damaged: the record at byte {place} says that it has {length} bytes, "
+                            f"{max(0, size - place - _FRAME)} are left: it is truncated or was changed")
+        place += _FRAME + length
