@@ -9,8 +9,6 @@ import urllib.error
 import urllib.request
 import uuid
 
-from clrec_tf.stores.object_store import open_backend
-
 PROGRAMS = ("ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 START_S = 100
 _CAPABILITIES = {"mon.": dict(mon="allow *"), "client.admin": dict(mon="allow *", osd="allow *", mgr="allow *"),
@@ -81,9 +79,11 @@ def gateway(folder: pathlib.Path, key: str, secret: str):
         yield f"http://127.0.0.1:{port}"
 
 
-def make_bucket(bucket: str) -> None:
-    """An empty bucket, by the environment's address and keys: a signed PUT of no key."""
-    open_backend("s3", bucket, "test", 30.0).put("", b"")
+def make_bucket(endpoint: str, bucket: str, key: str, secret: str) -> None:
+    """An empty bucket of that user."""
+    import boto3  # pylint: disable=import-outside-toplevel
+    boto3.client("s3", endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret,
+                 region_name="us-east-1").create_bucket(Bucket=bucket)
 
 
 def _free_port() -> int:

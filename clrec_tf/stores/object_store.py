@@ -8,6 +8,7 @@ import functools
 import os
 
 import obstore
+from obstore import exceptions
 from obstore import store as stores
 
 from clrec_tf.errors import UserError
@@ -41,7 +42,20 @@ class ObjectStore:
     def put(self, key, content, mode=None):
         """See `Backend`."""
         if isinstance(mode, Version):
-            mode = {name: value for name, value in dict(e_tag=mode.tag, version=mode.generation).items() if value}
+            return self._replace(key, content, mode)
+        return self._put(key, content, mode)
+
+    def _replace(self, key, content, version):
+        """Writes in place of a version. Ceph compares tags without their quotes, and knows none with them."""
+        mode = {name: value for name, value in dict(e_tag=version.tag, version=version.generation).items() if value}
+        try:
+            return self._put(key, content, mode)
+        except exceptions.PreconditionError:
+            if '"' not in mode.get("e_tag", ""):
+                raise
+            return self._put(key, content, {**mode, "e_tag": version.tag.strip('"')})
+
+    def _put(self, key, content, mode):
         result = obstore.put(self._bucket, key, content, mode=mode, chunk_size=PART_BYTES,
                              max_concurrency=_CONCURRENT_PARTS)
         return Version(result["e_tag"], result["version"])
@@ -64,8 +78,9 @@ def open_backend(scheme: str, bucket: str, given: str, deadline_s: float) -> Obj
     """The bucket of a store; `UserError` where the environment's settings are wrong."""
     request_s = min(60.0, deadline_s)
     options = dict(timeout=_seconds(request_s), connect_timeout=_seconds(min(_CONNECT_S, request_s)))
+    longest_s = min(15.0, deadline_s / 4)
     retries = dict(max_retries=1000, retry_timeout=_seconds(deadline_s), backoff=dict(
-        init_backoff=_seconds(0.2), max_backoff=_seconds(min(15.0, deadline_s / 4)), base=2.0))
+        init_backoff=_seconds(min(0.2, longest_s / 2)), max_backoff=_seconds(longest_s), base=2.0))
     try:
         if scheme == "gs":
             return ObjectStore(stores.GCSStore(bucket, client_options=options, retry_config=retries))

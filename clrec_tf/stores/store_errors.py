@@ -22,7 +22,7 @@ class TakenError(Exception):
 
 # Parts of S3's, Google's and TensorFlow's texts -> what is at fault, and the remedy. The first that fits counts.
 _CAUSES = (
-    (r"NoSuchBucket|bucket does not exist|404 .*bucket", "there is no such bucket",
+    (r"NoSuchBucket|bucket does not exist", "there is no such bucket",
      "make it, or correct the name"),
     (r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|invalid_grant|401 Unauthorized",
      "the store does not know these credentials, or they have expired",

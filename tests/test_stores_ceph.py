@@ -1,0 +1,88 @@
+"""The same against Ceph's gateway, which checks signatures; where its programs are installed."""
+import os
+
+import pytest
+
+from clrec_tf.errors import BusyError
+from clrec_tf.errors import UserError
+from clrec_tf.stores import address as addresses
+from clrec_tf.stores import folder as folder_lib
+from clrec_tf.stores.lease import Lease
+from clrec_tf.stores.store_errors import TakenError
+from clrec_tf.training import stored_list
+from tests import ceph_gateway
+from tests import small_run
+from tests import test_stored_runs
+
+pytest.importorskip("boto3")
+pytestmark = [pytest.mark.suite, pytest.mark.skipif(
+    not ceph_gateway.installed(), reason="needs Ceph's programs: apt-get install radosgw ceph-mon ceph-osd")]
+KEY, SECRET = "key", "a secret of forty characters or fewer"
+
+
+@pytest.fixture(scope="module", name="endpoint")
+def fixture_endpoint(tmp_path_factory):
+    with ceph_gateway.gateway(tmp_path_factory.mktemp("ceph"), KEY, SECRET) as endpoint:
+        ceph_gateway.make_bucket(endpoint, "bucket", KEY, SECRET)
+        yield endpoint
+
+
+@pytest.fixture(name="store")
+def fixture_store(endpoint, monkeypatch):
+    """Folders of the bucket, as in `test_stored_runs`."""
+    keys = dict(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1", AWS_ENDPOINT_URL=endpoint)
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+
+    def folder(name):
+        return folder_lib.open_folder(addresses.parse(f"s3://bucket/{name}", "x"), "x", 5.0)
+
+    folder.at = lambda name: f"s3://bucket/{name}"
+    return folder
+
+
+def test_objects_conditions_and_leases(store, tmp_path):
+    folder = store("ä/b c")
+    content = os.urandom(20 << 20)
+    (tmp_path / "big").write_bytes(content)
+    folder.upload("big+1", str(tmp_path / "big"))
+    folder.fetch("big+1", str(tmp_path / "copy"), len(content))
+    assert (tmp_path / "copy").read_bytes() == content and folder.names() == {"big+1": len(content)}
+    first = folder.write("x", b"1", "create")
+    with pytest.raises(TakenError):
+        folder.write("x", b"2", "create")
+    second = folder.write("x", b"2", first)
+    with pytest.raises(TakenError):
+        folder.write("x", b"3", first)
+    assert folder.read_version("x")[0] == b"2" and folder.read_version("x")[1].tag == second.tag
+    folder.delete("x")
+    assert folder.read("x") is None and folder.head("x") is None
+    with Lease(folder, 2.0, "training") as lease, pytest.raises(BusyError, match="in use by another training"), \
+         Lease(folder, 2.0, "training"):
+        pass
+    assert lease.certain and folder.read("in_use.json") is None
+
+
+def test_wrong_keys_and_absent_buckets_are_told(store, monkeypatch):
+    del store
+    absent = folder_lib.open_folder(addresses.parse("s3://absent/x", "workdir"), "workdir", 5.0)
+    with pytest.raises(UserError, match="^--workdir=s3://absent/x: there is no such bucket"):
+        absent.read("y")
+    for name, value in (("AWS_SECRET_ACCESS_KEY", "another"), ("AWS_ACCESS_KEY_ID", "nobody")):
+        monkeypatch.setenv(name, value)
+        folder = folder_lib.open_folder(addresses.parse("s3://bucket/x", f"data_dir_{name}"), f"{name}", 5.0)
+        for work in (lambda: folder.read("y"), folder.names, lambda: folder.write("y", b"1")):
+            with pytest.raises(UserError, match="does not know these credentials"):
+                work()
+
+
+def test_a_run_in_the_store_is_as_in_a_folder(store, tmp_path):
+    local_data = small_run.prepared(tmp_path)
+    assert small_run.run(small_run.config(local_data, tmp_path / "whole")) == 0
+    test_stored_runs.prepare(store, tmp_path)
+    assert test_stored_runs.train(store, tmp_path, epochs=1) == 0
+    assert test_stored_runs.train(store, tmp_path) == 0  # goes on from there
+    assert test_stored_runs.rows(store) == small_run.losses(tmp_path / "whole")
+    newest = stored_list.read(store("run"))[0].of("checkpoints")[-1]
+    for name, entry in newest.files.items():
+        assert (tmp_path / "whole" / name).read_bytes() == store("run").read(entry.name)
