@@ -128,6 +128,9 @@ def _data_dir(address, flag, door):
 
 def _workdir(address, flag, door):
     """Opens --workdir in a store, by stages and role."""
+    if "export" in door.values["stages"] and not door.values["export_dir"]:
+        raise UserError(f"--stages={','.join(door.values['stages'])} with --{flag}={address}: the versions that are "
+                        "published there are not known here; give --export_dir too, or leave export to its own command")
     if "train" not in door.values["stages"]:
         return stored_run.reads_run(address, flag, door)
     task = roles.task_from_environment()
