@@ -205,6 +205,7 @@ def test_only_one_trains_in_a_folder_of_a_store(store, tmp_path):
         train(store, tmp_path, "other")
 
 
+@pytest.mark.suite
 def test_a_shard_that_vanishes_or_is_damaged_is_named(store, tmp_path):
     prepare(store, tmp_path)
     name = "train-00001-of-00004.tfrecord"
