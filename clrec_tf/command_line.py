@@ -93,9 +93,8 @@ def _stores_opened(stores, words):
     values = flag_values() | {WORDS: words}
     values["run_id"] = values["run_id"] or run_id_of(values)
     json_log.note(run_id=values["run_id"])
-    with door.opened(values, stores, _section(StoresConfig, values)) as local:
-        with own_log.rewritten(names.shown) if local != values else contextlib.nullcontext():
-            yield read_flags(local), list(local[WORDS])
+    with door.opened(values, stores, _section(StoresConfig, values)) as local, own_log.rewritten(names.shown):
+        yield read_flags(local), list(local[WORDS])
 
 
 def _log_unused(used: typing.Sequence[str]):

@@ -82,6 +82,11 @@ def saved_settings(saved: dict) -> config_lib.Config:
     return config_lib.Config.of(**values, batch_size=1).without_unread()
 
 
+def data_dir_of(saved: dict) -> str:
+    """The data set that a run was trained on, of one in a store its local copy; "" where none is named."""
+    return names.local_of(saved.get("paths", {}).get("data_dir", ""))
+
+
 def before(saved: dict) -> dict:
     """Settings that a run's model may not have had yet, as it worked then; those of the run itself come first."""
     return _BEFORE_ALL | _BEFORE.get(saved.get("model", {}).get("model"), {})

@@ -21,7 +21,6 @@ from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.stores import names as addresses
 from clrec_tf.system import atomic
 from clrec_tf.system.pattern_names import readable_name
 from clrec_tf.training.checkpoint_names import CONTENT
@@ -73,7 +72,7 @@ class WarmStart:
         self._item_rows = earlier_rows(names[0], learned, self._now.item_buckets())
 
     def _read_before(self) -> Vocabularies:
-        data_dir = addresses.local_of(self._saved.get("paths", {}).get("data_dir", ""))
+        data_dir = run_config.data_dir_of(self._saved)
         remedy = f"{self._flag} was trained on --data_dir={data_dir}, which tells its rows apart"
         if not os.path.exists(os.path.join(data_dir, schema_lib.MANIFEST_FILE)):
             raise UserError(f"{remedy}, and which is not there: restore it, or leave --init_from out")
