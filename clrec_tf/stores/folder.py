@@ -6,7 +6,6 @@ gives commands local paths in place of addresses. Nothing is renamed in a store,
 list that is written last, never from a listing: `names` serves to tidy up and to find a log's files.
 """
 import dataclasses
-import os
 import pathlib
 from typing import Optional, Protocol
 
@@ -160,8 +159,3 @@ def _hdfs(address, given, deadline_s):
         raise UserError(f"{given} needs the packages pyarrow and obstore ({error}): pip install 'clrec_tf[stores]' "
                         "pyarrow") from error
     return hdfs.open_backend(address.host, given, deadline_s)
-
-
-def sizes_agree(path: str, size: int) -> bool:
-    """Whether a local file has so many bytes."""
-    return os.path.exists(path) and os.path.getsize(path) == size
