@@ -124,7 +124,7 @@ def proxy(endpoint: str):
 
 def settings(folder, **changes) -> StoresConfig:
     """Settings of stores with short deadlines."""
-    return StoresConfig(**{**dict(cache_dir=str(folder), store_deadline_s=3.0, lease_s=2.0), **changes})
+    return StoresConfig(**{**dict(cache_dir=str(folder), store_deadline_s=3.0, lease_s=20.0), **changes})
 
 
 @contextlib.contextmanager

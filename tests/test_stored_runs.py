@@ -130,7 +130,7 @@ def test_a_data_set_that_is_there_is_left_alone_or_refused(store, tmp_path):
     store("other").write("holiday.jpg", b"x")
     with pytest.raises(UserError, match="holds files that prepare did not write .holiday.jpg"):
         prepare(store, tmp_path, "other")
-    with Lease(store("busy"), 2.0, "prepare"), pytest.raises(BusyError, match="busy is in use by another prepare"):
+    with Lease(store("busy"), 3.0, "prepare"), pytest.raises(BusyError, match="busy is in use by another prepare"):
         prepare(store, tmp_path, "busy")
 
 
@@ -143,7 +143,7 @@ def test_trained_killed_and_resumed_in_a_store_is_as_in_a_folder(store, tmp_path
     local = small_run.config(local_data, whole, **settings).but(candidate_sets=("full",))
     expected = evaluate(local)
 
-    flags = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, **settings, "lease_s": 1.0, "store_deadline_s": 5.0,
+    flags = {**small_run.SMALL_MODEL, **small_run.SMALL_TRAIN, **settings, "lease_s": 4.0, "store_deadline_s": 20.0,
              "cache_dir": tmp_path / "cache", "data_dir": store.at("data"), "workdir": store.at("run")}
     command = [sys.executable, "-m", "clrec_tf.train", *(f"--{name}={value}" for name, value in flags.items())]
     with forked.Popen(command, stderr=-3) as process:
@@ -192,7 +192,7 @@ def test_a_store_that_fails_ends_the_training_and_it_goes_on_later(store, tmp_pa
 
 def test_only_one_trains_in_a_folder_of_a_store(store, tmp_path):
     prepare(store, tmp_path)
-    with Lease(store("run"), 1.0, "training"), pytest.raises(BusyError, match="run is in use by another training"):
+    with Lease(store("run"), 3.0, "training"), pytest.raises(BusyError, match="run is in use by another training"):
         train(store, tmp_path)
     assert train(store, tmp_path, epochs=1) == 0
     with pytest.raises(BusyError, match="another training has written its list of checkpoints"), \
