@@ -15,6 +15,18 @@ def data_dir(tmp_path_factory):
     return small_run.prepared(tmp_path_factory.mktemp("training"))
 
 
+@pytest.fixture(scope="module")
+def plain(data_dir, tmp_path_factory):
+    """The folder of a training without any signal."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    assert small_run.run(settings(data_dir, folder)) == 0
+    return folder
+
+
+def settings(data_dir, workdir):
+    return small_run.config(data_dir, workdir, epochs=1, model=dict(queue="in_batch")).but(profile_steps=8)
+
+
 def trained(data_dir, workdir, monkeypatch, signals=(), act=lambda: None):
     """Losses by step of a training that sends itself SIGUSR2 after some steps; `act` goes before."""
     add = Reporter.add
@@ -25,8 +37,7 @@ def trained(data_dir, workdir, monkeypatch, signals=(), act=lambda: None):
             act()
             os.kill(os.getpid(), signal.SIGUSR2)
     monkeypatch.setattr(Reporter, "add", signalling)
-    settings = small_run.config(data_dir, workdir, epochs=1, model=dict(queue="in_batch")).but(profile_steps=8)
-    assert small_run.run(settings) == 0
+    assert small_run.run(settings(data_dir, workdir)) == 0
     monkeypatch.undo()
     return small_run.losses(workdir)
 
@@ -39,25 +50,22 @@ def steps_in(folder) -> int:
                for plane in planes for line in plane.lines for event in line.events)
 
 
-def test_profiles_of_some_steps_and_the_losses_of_none(data_dir, tmp_path, monkeypatch, caplog):
+def test_profiles_of_some_steps_and_the_losses_of_none(data_dir, plain, tmp_path, monkeypatch, caplog):
     before = signal.getsignal(signal.SIGUSR2)
-    plain = trained(data_dir, tmp_path / "plain", monkeypatch)
     found = trained(data_dir, tmp_path / "run", monkeypatch, signals=(4, 8, 16))
-    assert found == plain and len(plain) > 20  # bit for bit
+    assert found == small_run.losses(plain) and len(found) > 20  # bit for bit
     folder = tmp_path / "run" / "profile"
     # The one asked for at step 8 came while the first was under way; that of 16 began after it had ended at 12.
     assert sorted(path.name for path in folder.iterdir()) == ["step-16", "step-4"]
     assert "a profile is under way until step 12" in caplog.text
     assert [steps_in(path) for path in folder.iterdir()] == [8, 8]
-    assert not (tmp_path / "plain" / "profile").exists() and signal.getsignal(signal.SIGUSR2) == before
+    assert not (plain / "profile").exists() and signal.getsignal(signal.SIGUSR2) == before
 
 
-def test_what_goes_wrong_is_a_warning(data_dir, tmp_path, monkeypatch, caplog):
-    plain = trained(data_dir, tmp_path / "plain", monkeypatch)
-
+def test_what_goes_wrong_is_a_warning(data_dir, plain, tmp_path, monkeypatch, caplog):
     def spoil():
         (tmp_path / "run" / "profile").write_text("no folder")
-    assert trained(data_dir, tmp_path / "run", monkeypatch, signals=(4,), act=spoil) == plain
+    assert trained(data_dir, tmp_path / "run", monkeypatch, signals=(4,), act=spoil) == small_run.losses(plain)
     assert "no profile: " in caplog.text and "the training goes on" in caplog.text
     assert (tmp_path / "run" / "profile").read_text() == "no folder"
 
