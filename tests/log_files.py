@@ -1,10 +1,12 @@
 """Small click logs for the tests of reading: five users of eight clicks each on eleven items, written in any form."""
+import dataclasses
 
 from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
 from clrec_tf.preparation import assemble
 from clrec_tf.preparation import logs
 from clrec_tf.preparation import numbered_log
+from clrec_tf.preparation.rows import POSITION
 from clrec_tf import prepare
 
 USERS, CLICKS, ITEMS, START = 5, 8, 11, 1_700_000_000
@@ -30,16 +32,21 @@ def written(folder, name, content):
 def read(path, **settings):
     """A `Log`, by the columns user, item and time unless other settings are given."""
     settings = PrepareConfig(**{**COLUMNS, "input": str(path), **settings})
-    return logs.read_log(logs.open_log(settings), settings)
+    return in_memory(logs.read_log(logs.open_log(settings), settings))
 
 
-def sequences(log, **settings) -> dict[str, list[str]]:
+def in_memory(log):
+    """The log with its clicks as a table."""
+    return dataclasses.replace(log, clicks=log.clicks.collect().drop(POSITION))
+
+
+def sequences(log) -> dict[str, list[str]]:
     """User -> items in the order in which they are trained on."""
-    clicks, items = numbered_log.number(log.clicks, log.features, PrepareConfig(**settings))
-    names = log.clicks["user"].unique(maintain_order=True)
+    names, items = (log.clicks[name].unique(maintain_order=True) for name in ("user", "item"))
+    clicks = numbered_log.clicks_of(log.clicks, names, items)
     found = {}
     for user, item in zip(clicks.user, clicks.item):
-        found.setdefault(names[int(user)], []).append(items["item"][int(item)])
+        found.setdefault(names[int(user)], []).append(items[int(item)])
     return found
 
 

@@ -9,6 +9,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import amazon
 from clrec_tf.preparation import logs
+from tests import log_files
 from tests import prepared_data
 
 REVIEWS = [
@@ -35,7 +36,7 @@ def written(folder, reviews=None, products=None, name="reviews_Electronics_5.jso
 
 def read(path, **settings):
     settings = PrepareConfig(input=str(path), format="amazon", **settings)
-    return logs.read_log(logs.open_log(settings), settings)
+    return log_files.in_memory(logs.read_log(logs.open_log(settings), settings))
 
 
 def test_reviews_and_products(tmp_path):

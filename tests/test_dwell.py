@@ -15,13 +15,14 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation import logs
+from tests import log_files
 from tests import prepared_data
 from tests import small_run
 
 
 def read(path, **settings):
     settings = PrepareConfig(input=str(path), dwell_column="stayed", **settings)
-    return logs.read_log(logs.open_log(settings), settings)
+    return log_files.in_memory(logs.read_log(logs.open_log(settings), settings))
 
 
 def text_log(folder, *values):

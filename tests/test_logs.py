@@ -13,11 +13,12 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import dense_features
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation import logs
+from tests import log_files
 
 
 def read(path, **settings):
     settings = PrepareConfig(input=str(path), **settings)
-    return logs.read_log(logs.open_log(settings), settings)
+    return log_files.in_memory(logs.read_log(logs.open_log(settings), settings))
 
 
 def written(folder, name, text):

@@ -8,6 +8,7 @@ import pytest
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.tabular_files import quotes
+from clrec_tf.tabular_files.room import Room
 from tests import log_files
 from tests.log_files import read
 from tests.log_files import ROWS
@@ -141,4 +142,4 @@ def test_parts_with_quotes_are_counted_too(tmp_path):
 
 
 def test_a_file_without_quotes_is_not_gone_through():
-    assert quotes.check(b"a,b\n" * 5, b",", 2, "f", False) == quotes.Records()
+    assert quotes.check(b"a,b\n" * 5, b",", 2, "f", False, Room()) == quotes.Records()

@@ -1,30 +1,26 @@
-"""A log -> a data set in memory: filters, numbers, parts, features of items, and the report about them."""
-import dataclasses
-import time
+"""A log -> a data set: filters, numbers, parts, features of items, and the report about them."""
 from typing import Optional
 
-import numpy as np
 import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.preparation import context_entries
 from clrec_tf.preparation.data_set import data_set_of
 from clrec_tf.preparation.data_set import Dataset
-from clrec_tf.preparation import dwell
 from clrec_tf.preparation import earlier_vocabulary
 from clrec_tf.preparation import events
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.logs import Log
-from clrec_tf.preparation import numbered_log
-from clrec_tf.preparation import plausibility
-from clrec_tf.preparation import query_features
+from clrec_tf.preparation import numbered_rows
+from clrec_tf.preparation.rows import Rows
+from clrec_tf.preparation import sorted_log
 from clrec_tf.preparation.split_log import SplitLog
 from clrec_tf.preparation import split_rule
-from clrec_tf.preparation import splits
-from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation import user_features
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.tabular_files.tally import Tally
 from clrec_tf.tabular_files import times
 
 
@@ -32,7 +28,7 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     """Everything between reading and writing.
 
     Args:
-      log: as read; its frame is given up to save memory.
+      log: as read; its rows are read again and again.
       settings: of the command.
       identity: see `identity_of`; goes into `Schema.settings`.
 
@@ -42,41 +38,39 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     report = dict(rows=log.rows, bad_rows=log.bad_rows, bad_row_examples=list(log.bad_examples))
     report |= dict(ids_are_text_since=log.text_ids) if log.text_ids else {}
     weights = events.weights_of(settings.event_weights)
-    frame = _filtered(log.clicks, settings, report)
-    if "event" in frame.columns:
-        report["events"] = events.counts(frame)
+    rows = _filtered(log.clicks, settings, report)
+    if "event" in rows.columns:
+        report["events"] = _behaviours(rows)
     if weights:
         given = f"--event_weights={','.join(settings.event_weights)}"
-        names = events.numbered(weights, events.present(frame), given)
-        frame = frame.with_columns(kind=events.numbers(frame["event"], names))
-    frame, of_requests = query_features.take_context(frame, settings)
-    clicks, items = numbered_log.number(frame, log.features, settings)
-    users = frame["user"].unique(maintain_order=True)  # in the order of their numbers
-    del frame
-    report["plausibility"] = plausibility.of_clicks(plausibility.seen(clicks), users, items["item"], time.time(), settings.utc_offset)
-    kept = splits.most_recent(clicks, settings.max_sequence_length)
-    report.update(dropped_beyond_max_sequence_length=len(clicks.user) - len(kept.user), clicks=len(kept.user),
-                  users=int(kept.user[-1]) + 1, items=len(items))
-    if kept.dwell is not None:
-        report["dwell"] = dwell.summary(*np.unique(kept.dwell, return_counts=True))
-    part = _parts(kept, settings, identity["seed"], report)
-    columns = [*user_features.read(users, settings),
-               *(dataclasses.replace(each, codes=each.codes[kept.context]) for each in of_requests)]
-    newest = int(kept.timestamp.max()) if kept.timestamp is not None else None
-    log = SplitLog(kept, part, users, *items_of(log, items, newest, settings, report), query_columns=tuple(columns))
-    return data_set_of(log, settings, identity, report)
+        names = events.numbered(weights, _present(rows), given)
+        rows = rows.then(lambda lazy: lazy.with_columns(kind=pl.col("event").map_batches(
+            lambda kinds: events.numbers(kinds, names), return_dtype=pl.Int64, is_elementwise=True)))
+    context = context_entries.of_log(rows, settings)
+    numbered = numbered_rows.number(rows, log.features, context, settings)
+    ordered = sorted_log.sort(numbered, settings, report)
+    rule = split_rule.of_log(ordered.last, settings, identity["seed"])
+    split = SplitLog(ordered.clicks, rule, numbered.users, numbered.items, log.features)
+    if settings.split != "leave_one_out":
+        parts = sum((split_rule.counts(part) for _, part in split.parts()), Tally())
+        split_rule.check(rule, parts, len(numbered.users), *ordered.days, report)
+    columns = [*user_features.read(numbered.users, settings), *(entries.column for entries in context)]
+    return data_set_of(SplitLog(ordered.clicks, rule, numbered.users,
+                                *items_of(log, numbered.items, ordered.newest, settings, report),
+                                query_columns=tuple(columns)), settings, identity, report)
 
 
-def _parts(clicks: Clicks, settings: PrepareConfig, seed: int, report: dict) -> np.ndarray:
-    """Part of each click [N] by --split; adds facts of the split to the report."""
-    is_last, seconds = np.diff(clicks.user, append=-1) != 0, (np.zeros(0, np.int64),) * 2
-    rule = split_rule.of_log(None if clicks.timestamp is None else clicks.timestamp[is_last], settings, seed)
-    users = np.arange(np.count_nonzero(is_last))
-    part = rule.parts(clicks, users)
-    if settings.split == "last_days":
-        seconds = np.unique(clicks.timestamp, return_counts=True)
-    split_rule.check(rule, split_rule.counts(part), len(users), *seconds, report)
-    return part
+def _present(rows: Rows) -> Optional[list[str]]:
+    """The behaviours of a log, sorted; None where it has none."""
+    if "event" not in rows.columns:
+        return None
+    return events.present(rows.lazy.select("event").unique().collect(engine="streaming"))
+
+
+def _behaviours(rows: Rows) -> dict[str, int]:
+    """How many clicks are of each behaviour; of those without one under "(none)"."""
+    found = rows.lazy.group_by(pl.col("event").fill_null("(none)")).len().collect(engine="streaming")
+    return events.in_order(dict(found.iter_rows()))
 
 
 def items_of(log: Log, items: pl.DataFrame, newest: Optional[int], settings: PrepareConfig, report: dict) -> tuple:
@@ -148,23 +142,26 @@ def _continued(items: pl.DataFrame, newest: Optional[int], joined, settings: Pre
     return items, features, earlier, numbered
 
 
-def _filtered(frame: pl.DataFrame, settings: PrepareConfig, report: dict) -> pl.DataFrame:
+def _filtered(rows: Rows, settings: PrepareConfig, report: dict) -> Rows:
     """Behaviours of --keep_events between --from and --to."""
+    count = report["rows"] - report["bad_rows"]
     if settings.keep_events:
-        kept = frame.filter(pl.col("event").is_in(events.kept(settings.keep_events, events.present(frame))))
-        report["dropped_by_keep_events"], frame = len(frame) - len(kept), kept
+        kept = events.kept(settings.keep_events, _present(rows))
+        rows = rows.then(lambda lazy: lazy.filter(pl.col("event").is_in(kept)))
+        report["dropped_by_keep_events"], count = count - (left := rows.count()), left
     between = times.between(settings)
     if between is not None:
-        if "timestamp" not in frame.columns:
+        if "timestamp" not in rows.columns:
             raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
-        times.check_bounds(settings, frame["timestamp"].filter(frame["timestamp"] > 0).min())
-        kept = frame.filter(between)
-        report["dropped_by_time"], frame = len(frame) - len(kept), kept
-    check_remains(len(frame), report)
-    if "timestamp" in frame.columns:
-        report.update(first_click=times.shown(frame["timestamp"].min(), settings.utc_offset),
-                      last_click=times.shown(frame["timestamp"].max(), settings.utc_offset))
-    return frame
+        seconds = pl.col("timestamp")
+        times.check_bounds(settings, rows.get(earliest=seconds.filter(seconds > 0).min())["earliest"])
+        rows = rows.then(lambda lazy: lazy.filter(between))
+        report["dropped_by_time"], count = count - (left := rows.count()), left
+    check_remains(count, report)
+    if "timestamp" in rows.columns:
+        ends = rows.get(first_click=pl.col("timestamp").min(), last_click=pl.col("timestamp").max())
+        report.update({name: times.shown(second, settings.utc_offset) for name, second in ends.items()})
+    return rows
 
 
 def check_remains(clicks: int, report: dict) -> None:

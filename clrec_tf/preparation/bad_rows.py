@@ -58,23 +58,6 @@ def reason(names: list[str], settings: PrepareConfig, clock: Clock, header: tupl
     return reason
 
 
-def leave_out(frame: pl.DataFrame, table: Table, settings: PrepareConfig) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The good rows, and up to `EXAMPLES` bad ones as text.
-
-    Args:
-      frame: with `ROW` and `reason`, which the result lacks.
-      table: that it was read from.
-      settings: of the command.
-
-    Raises:
-      DataError: see `check`.
-    """
-    examples = shown(table, frame.filter(pl.col("reason") > 0).select(ROW, "reason").head(EXAMPLES))
-    found = counts(frame)
-    check(found, examples, table.path, settings)
-    return (frame.filter(pl.col("reason") == 0) if found.count("bad") else frame).drop("reason"), examples
-
-
 def counts(frame: pl.DataFrame) -> Tally:
     """How many `rows` there are, how many `bad` ones, and by `reason` how many "because N"."""
     reasons = dict(frame["reason"].value_counts().iter_rows())

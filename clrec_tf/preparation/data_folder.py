@@ -1,4 +1,4 @@
-"""A data set in memory -> a folder as `schema` describes it, complete or not there at all."""
+"""A data set -> a folder as `schema` describes it, complete or not there at all."""
 import contextlib
 import hashlib
 import os
@@ -6,7 +6,6 @@ from typing import Callable, Iterator, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from clrec_tf.data import query_features
 from clrec_tf.data import schema as schema_lib
@@ -14,11 +13,15 @@ from clrec_tf.data.schema import Shard
 from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
 from clrec_tf.preparation.data_set import Dataset
+from clrec_tf.preparation.data_set import PARTS
+from clrec_tf.preparation.shard_records import ShardRecords
 from clrec_tf.preparation.splits import Sequences
+from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.system import atomic
-from clrec_tf.system.watched import watched
+from clrec_tf.system.progress import progress
 
 CATALOGUE_SHARD_RECORDS = 65_536
+_BLOCK = 250_000  # events of sequences that are made into records at a time
 
 
 def sequence_examples(dataset: Dataset, sequences: Sequences, rows: np.ndarray) -> list[bytes]:
@@ -116,20 +119,20 @@ def _write_split(folder: str, split: str, order: np.ndarray, per_shard: int, eve
         yield write_shard(folder, shard_name(split, number, count), serialise(rows), int(events[rows].sum()))
 
 
-def write_dataset(data_dir: str, dataset: Dataset, shard_records: int, seed: int) -> None:
+def write_dataset(data_dir: str, dataset: Dataset, settings: PrepareConfig, seed: int) -> None:
     """Writes a data folder: all of it under another name, then a rename.
 
     Args:
       data_dir: absent, or an empty folder.
       dataset: what to write.
-      shard_records: sequences per shard.
+      settings: --shard_records, --clicks_in_memory and the scratch folder.
       seed: of the random order in which users are dealt to shards.
 
     Raises:
       UserError: disk full, no permission; `data_dir` is then as it was.
     """
     with atomic.new_folder(data_dir, f"data_dir={data_dir}") as folder, write_errors(data_dir):
-        complete(folder, dataset, _write_sequences(folder, dataset, shard_records, seed))
+        complete(folder, dataset, _write_sequences(folder, dataset, settings, seed))
 
 
 @contextlib.contextmanager
@@ -176,17 +179,31 @@ def shard_name(split: str, number: int, count: int) -> str:
     return f"{split}-{number:05d}-of-{count:05d}.tfrecord"
 
 
-def _write_sequences(folder: str, dataset: Dataset, shard_records: int, seed: int) -> dict[str, list[Shard]]:
-    shards, orders = {}, dealt({split: len(part) for split, part in dataset.sequences.items()}, seed)
-    total = sum(-(-len(part) // shard_records) for part in dataset.sequences.values())
-    with tqdm.tqdm(total=total, desc="writing shards", unit="shard", disable=not watched()) as progress:
-        for split, sequences in dataset.sequences.items():
-            shards[split] = []
-            for shard in _write_split(folder, split, orders[split], shard_records, np.diff(sequences.offsets),
-                                      lambda rows, part=sequences: sequence_examples(dataset, part, rows)):
-                shards[split].append(shard)
-                progress.update()
+def _write_sequences(folder: str, dataset: Dataset, settings: PrepareConfig, seed: int) -> dict[str, list[Shard]]:
+    sizes = {part: dataset.report[part] for part in PARTS}
+    orders = dealt({part: size["sequences"] for part, size in sizes.items()}, seed)
+    records = {part: ShardRecords(orders[part], size["clicks"], settings) for part, size in sizes.items()}
+    with progress("making records", "clicks", sum(size["clicks"] for size in sizes.values())) as shown:
+        for sequences in dataset.sequences:
+            for part, own in sequences.items():
+                for rows in _blocks(own):
+                    events = np.diff(own.offsets)[rows]
+                    records[part].add(sequence_examples(dataset, own, rows), events)
+                    shown.update(int(events.sum()))
+    shards = {part: [] for part in PARTS}
+    total = sum(-(-len(order) // settings.shard_records) for order in orders.values())
+    with progress("writing shards", "shards", total) as shown:
+        for part in PARTS:
+            for number, (own, events) in enumerate(records[part].by_shard()):
+                shards[part].append(write_shard(folder, shard_name(part, number, records[part].shards), own, events))
+                shown.update()
     return shards
+
+
+def _blocks(sequences: Sequences) -> list[np.ndarray]:
+    """Numbers of the sequences, as many at a time as have about _BLOCK events."""
+    rows = np.arange(len(sequences))
+    return np.split(rows, np.flatnonzero(np.diff(sequences.offsets[:-1] // _BLOCK)) + 1) if len(rows) else []
 
 
 def _write_array(folder: str, name: str, array: Optional[np.ndarray]) -> Optional[Shard]:

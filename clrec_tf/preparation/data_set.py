@@ -1,8 +1,9 @@
-"""A split log -> a data set in memory: vocabularies from the training part, and all parts in their ids."""
+"""A split log -> a data set: vocabularies from the training part, and all parts in their ids."""
 import dataclasses
-from typing import Optional
+from typing import Iterator, Optional
 
 import numpy as np
+import polars as pl
 
 from clrec_tf.data.query_features import CONTEXT
 from clrec_tf.data.query_features import USER
@@ -17,10 +18,44 @@ from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation import tables as tables_lib
+from clrec_tf.preparation.tables import Counts
 from clrec_tf.preparation.tables import NamedItems
 from clrec_tf.preparation.tables import Tables
+from clrec_tf.preparation import training_counts
 from clrec_tf.preparation.vocabulary import Vocabulary
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.tabular_files.tally import Tally
+
+PARTS = ("train", *sizes.EVALUATED)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSequences:
+    """Sequences of all parts.
+
+    Attributes:
+      log: with parts.
+      vocabulary: ids of its items.
+      entries: of each context column int32 [entries,width], its columns of query rows.
+    """
+    log: SplitLog
+    vocabulary: Vocabulary
+    entries: tuple[np.ndarray, ...]
+
+    def of(self, clicks: Clicks, part: np.ndarray, mask: np.ndarray) -> dict[str, Sequences]:
+        """"train", "valid" and "test" -> sequences of some users. Args: see `SplitLog.trained`."""
+        return sequences_of(dataclasses.replace(clicks, context=self._context(clicks.context)), part, mask,
+                            self.vocabulary)
+
+    def __iter__(self) -> Iterator[dict[str, Sequences]]:
+        for clicks, part, mask in self.log.trained():
+            yield self.of(clicks, part, mask)
+
+    def _context(self, numbers: Optional[np.ndarray]) -> Optional[np.ndarray]:
+        """Columns of query rows [N,·] of clicks, by the numbers of their entries [N, context columns]."""
+        if numbers is None:
+            return None
+        return np.concatenate([rows[numbers[:, place]] for place, rows in enumerate(self.entries)], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +64,7 @@ class Dataset:
 
     Attributes:
       schema: facts.
-      sequences: "train", "valid", "test" -> sequences.
+      sequences: of all parts.
       catalogue: items.
       feature_rows: by schema.features: [items of the log, width] int32.
       content: [V + 1, content_width] float32, row 0 zero; None without dense features.
@@ -39,7 +74,7 @@ class Dataset:
       profile: [users,·] int32, columns of query rows that are of users; None without.
     """
     schema: Schema
-    sequences: dict[str, Sequences]
+    sequences: DataSequences
     catalogue: NamedItems
     feature_rows: tuple[np.ndarray, ...]
     content: Optional[np.ndarray]
@@ -66,22 +101,23 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
     Raises:
       UserError: impressions without time stamps; DataError: no item is left, or files beside the log do not fit it.
     """
-    mask = splits.training_mask(log.clicks, log.part, settings.min_train_length)
-    counts = tables_lib.counts_of(log, mask)
-    weights = {USER: counts.of_users, CONTEXT: mask.astype(float)}
-    query = query_features.encode(log.query_columns, weights, log.earlier, settings)
+    counts, columns, weights = training_counts.count(log)
+    features, rows, query = query_features.encode_each(columns, weights, log.earlier, settings)
+    of_users = [rows[feature.key] for feature in features if feature.source == USER]
+    query = dataclasses.replace(query, profile=np.concatenate(of_users, axis=1) if of_users else None)
     tables = tables_lib.tables_of(log, counts, query, settings, identity, report)
-    log = dataclasses.replace(log, clicks=dataclasses.replace(log.clicks, context=query.context))
-    sequences = sequences_of(log.clicks, log.part, mask, tables.vocabulary)
-    rows = dict(zip(log.features, tables.feature_rows))
-    pairs = foresight.pairs_of_features(log.clicks, mask, log.clicks.user, rows)
-    sizes_of_parts = sizes.counts(log.clicks, log.part, mask, sequences, tables.vocabulary)
-    tables_lib.report_of(tables, sizes_of_parts, pairs, report)
-    exposures = _exposures(log, mask, tables.vocabulary, settings, report)
-    return dataset_of(tables, sequences, exposures, report)
+    sequences = DataSequences(log, tables.vocabulary,
+                              tuple(rows[feature.key] for feature in features if feature.source == CONTEXT))
+    feature_rows, found, pairs = dict(zip(log.features, tables.feature_rows)), Tally(), {}
+    for clicks, part, mask in log.trained():
+        found += sizes.counts(clicks, part, mask, sequences.of(clicks, part, mask), tables.vocabulary)
+        for name, own in foresight.pairs_of_features(clicks, mask, clicks.user, feature_rows).items():
+            pairs[name] = foresight.summed(pl.concat([pairs[name], own])) if name in pairs else own
+    tables_lib.report_of(tables, found, pairs, report)
+    return dataset_of(tables, sequences, _exposures(log, counts, tables.vocabulary, settings, report), report)
 
 
-def dataset_of(tables: Tables, sequences: dict[str, Sequences], exposures: Optional[np.ndarray], report: dict) -> Dataset:
+def dataset_of(tables: Tables, sequences: DataSequences, exposures: Optional[np.ndarray], report: dict) -> Dataset:
     """A data set of its parts."""
     return Dataset(tables.schema, sequences, tables.catalogue, tables.feature_rows, tables.content, exposures, report,
                    tables.feature_values, tables.query.profile)
@@ -102,12 +138,13 @@ def sequences_of(clicks: Clicks, part: np.ndarray, mask: np.ndarray, vocabulary:
     return dict(train=splits.training_sequences(clicks, mask, item_id), **evaluated)
 
 
-def _exposures(log: SplitLog, mask: np.ndarray, vocabulary: Vocabulary, settings: PrepareConfig, report: dict
+def _exposures(log: SplitLog, counts: Counts, vocabulary: Vocabulary, settings: PrepareConfig, report: dict
                ) -> Optional[np.ndarray]:
-    """What users were shown up to the training clicks that mask [N] selects; None without --impressions."""
+    """What users were shown up to their training clicks, which are held in memory; None without --impressions."""
     if not settings.impressions:
         return None
-    if log.clicks.timestamp is None:
+    if counts.last_click is None:
         raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
                         "--timestamp_column")
-    return exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, log.clicks.where(mask), report)
+    trained = splits.joined([clicks.where(mask) for clicks, _, mask in log.trained()])
+    return exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, trained, report)

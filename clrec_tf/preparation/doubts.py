@@ -8,7 +8,7 @@ from clrec_tf.data.query_features import NUMBER
 
 _EACH_ITS_OWN = 0.5  # share of distinct values among those known above which a category is probably a number
 _OF_THE_ITEM = 0.5  # see `doubt_request`; Online Retail has description .97, price .78, quantity .14, country .05
-_SAMPLE = 1_000_000  # clicks that are looked at
+SAMPLE = 1_000_000  # clicks that are looked at
 
 
 def doubt_category(name: str, kind: str, rows: int, names, count: np.ndarray) -> None:
@@ -39,9 +39,9 @@ def doubt_request(name: str, codes: np.ndarray, items: pl.Series) -> None:
       codes: [N,·], 0 = missing.
       items: [N].
     """
-    known = codes[:_SAMPLE].any(axis=1)
-    value = np.unique(codes[:_SAMPLE][known], axis=0, return_inverse=True)[1].reshape(-1)
-    clicks = pl.DataFrame({"item": items.head(_SAMPLE).filter(pl.Series(known)), "value": value})
+    known = codes[:SAMPLE].any(axis=1)
+    value = np.unique(codes[:SAMPLE][known], axis=0, return_inverse=True)[1].reshape(-1)
+    clicks = pl.DataFrame({"item": items.head(SAMPLE).filter(pl.Series(known)), "value": value})
     size = pl.col("len").cast(pl.Float64)  # whose square 32 bits do not hold
     alike = lambda *by: clicks.group_by(*by).len().select((size * (size - 1)).sum()).item()
     pairs, of_items, all_pairs = alike("item", "value"), alike("item"), float(len(clicks)) * (len(clicks) - 1)

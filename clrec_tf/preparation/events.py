@@ -34,12 +34,6 @@ def kept(wanted: Sequence[str], found: Optional[list[str]]) -> list[str]:
     return list(names.values())
 
 
-def counts(frame: pl.DataFrame) -> dict[str, int]:
-    """How many clicks are of each behaviour, the most frequent first; of those without one under "(none)"."""
-    by_kind = frame["event"].fill_null("(none)").value_counts()
-    return in_order(dict(zip(by_kind["event"].to_list(), by_kind["count"].to_list())))
-
-
 def in_order(by_kind: dict[str, int]) -> dict[str, int]:
     """Counts of behaviours, the most frequent first, equal ones by name."""
     return dict(sorted(by_kind.items(), key=lambda pair: (-pair[1], pair[0])))

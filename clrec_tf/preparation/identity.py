@@ -11,7 +11,7 @@ from clrec_tf.tabular_files import file_sets
 # Not part of a data set's identity: files count by content, and these do not change what is written.
 _FOLDERS = ("vocabulary_from",)  # of prepare, by their manifest
 _FILES = ("input", "item_features", "dense_features", "impressions", "user_features")
-_WITHOUT_EFFECT = ("dry_run", "max_bad_rows", "runner", "beam_options")
+_WITHOUT_EFFECT = ("dry_run", "max_bad_rows", "runner", "beam_options", "clicks_in_memory", "scratch_dir")
 # Settings younger than the first data folders: without effect they are left out, so that those keep their identity.
 _LATER = ("dwell_column", "split_quantile", "valid_share", "columns", "encoding", "quote", "null_values", "id_type",
           "item_features_id", "order_column", "timestamp_format", "max_time", "vocabulary", "retire_after", "event_weights",

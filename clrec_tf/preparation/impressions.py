@@ -46,7 +46,7 @@ def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series
     last = trained.group_by("number").agg(pl.col("timestamp").max().alias("last"))
     begin = times.parse_bound("from", settings.from_time, settings.utc_offset)
     join = functools.partial(pl.DataFrame.join, maintain_order="left")  # or the file's order would be lost
-    shown, dropped = _narrowed(log.clicks.select("user", "item", "timestamp"), dict(
+    shown, dropped = _narrowed(log.clicks.lazy.select("user", "item", "timestamp").collect(engine="streaming"), dict(
         other_users=lambda rows: join(join(rows, numbers, on="user"), last, on="number"),
         after_training=lambda rows: rows.filter(pl.col("timestamp") <= pl.col("last")),
         by_time=lambda rows: rows if begin is None else rows.filter(pl.col("timestamp") >= begin),
@@ -54,8 +54,8 @@ def exposures_of_log(settings: PrepareConfig, users: pl.Series, items: pl.Series
     if shown.is_empty():
         raise DataError(f"--impressions={settings.impressions}: none of its {log.rows} rows shows an item of the "
                         "vocabulary to a user before that user's last training click: do ids and times match the click "
-                        f"log's? It has {_such_as(log.clicks['user'], log.clicks['item'])}; the click log "
-                        f"{_such_as(users, items)}")
+                        f"log's? It has {_such_as(*log.clicks.lazy.select('user', 'item').head(3).collect())}; the "
+                        f"click log {_such_as(users, items)}")
     # A click and the impression that led to it may bear one time stamp: only earlier clicks count.
     shown = shown.sort("timestamp", maintain_order=True).join_asof(
         trained.filter(pl.col("after") > 0), on="timestamp", by="number", strategy="backward",
@@ -106,7 +106,7 @@ def _read(settings):
         return logs.read_log(source, plain), 0
     named = source.clicks.filter(pl.col("user").is_not_null())
     with frames.readable(path):
-        rows, kept = (lazy.select(pl.len()).collect().item() for lazy in (source.clicks, named))
+        rows, kept = (lazy.select(pl.len()).collect(engine="streaming").item() for lazy in (source.clicks, named))
     if not kept:
         raise DataError(f"--impressions={path}: none of its {rows} rows names a user: send `user_id` with requests, as "
                         "the click log has it")

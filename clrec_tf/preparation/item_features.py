@@ -151,8 +151,7 @@ def from_table(table: Table, item: str, title: Optional[str], features: dict[str
         frame = rows.select(*columns, *(pl.col(name).alias(f"f:{name}") for name in features)).collect()
         surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect() if EXTRA in dtypes.names() else []
         read = table.rows.select(pl.len()).collect().item() if table.records is not None else None
-        if dtypes[item].is_float():
-            values.check_exact(rows.select(item).collect()[item], item, table.path)
+        values.check_exact(rows.select(item), item, table.path)
     if len(surplus):
         raise DataError(f"{table.path}, {table.where(surplus[ROW][0])} has more than its {len(table.columns)} "
                         "fields: correct it (--quote says what quotes are)")

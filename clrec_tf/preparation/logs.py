@@ -17,11 +17,15 @@ from clrec_tf.preparation import dwell
 from clrec_tf.preparation.formats import FORMATS
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.preparation.log_source import Source
+from clrec_tf.preparation import rows as rows_lib
+from clrec_tf.preparation.rows import Rows
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tabular_files import file_sets
 from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import ROW
 from clrec_tf.tabular_files.table_parts import EXTRA
+from clrec_tf.tabular_files.tally import Tally
+from clrec_tf.tabular_files import time_units
 from clrec_tf.tabular_files import times
 from clrec_tf.tabular_files import values
 
@@ -32,7 +36,7 @@ class Log:
 
     Attributes:
       clicks: user and item (original ids, strings), timestamp and dwell (int64 seconds, if any), order (float64, if
-        any), event, title, f:<feature>, c:<context column>, in the order of the file.
+        any), event, title, f:<feature>, c:<context column> and `POSITION`, in the order of the file.
       features: name -> whether it has several values, of the features in `clicks`.
       columns: of the file, that could be features.
       items: the format's own item file.
@@ -42,7 +46,7 @@ class Log:
       lines: of the files below their headers, empty ones too; None of Parquet.
       text_ids: why integers among the item ids are text, with an example; "" where all are integers, or none.
     """
-    clicks: pl.DataFrame
+    clicks: Rows
     features: dict[str, bool]
     columns: tuple[str, ...]
     items: Optional[ItemTable]
@@ -87,23 +91,59 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
     with frames.readable(path):
         texts = cleaned(source, settings)
         clicks, of_a_unit = typed(texts, settings, path, texts)
-        frame = clicks.collect(engine="streaming")
-        rows = table.rows.select(pl.len()).collect().item() if table.records is not None else None
-    if rows != table.records:
-        raise DataError(f"{path} has {table.records} rows by its lines and quotes, and {rows} were read: give "
+        raw = rows_lib.read(clicks, settings)
+        count = table.rows.select(pl.len()).collect(engine="streaming").item() if table.records is not None else None
+    if count != table.records:
+        raise DataError(f"{path} has {table.records} rows by its lines and quotes, and {count} were read: give "
                         "--quote=none if quotes are plain characters")
-    if frame.is_empty():
+    if not raw.count():
         raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
-    frame = frame.with_columns(values.whole_numbers(frame[name], name, path) for name in ("user", "item"))
-    if of_a_unit:
-        frame = frame.with_columns(times.from_numbers(frame["timestamp"], settings.timestamp_unit, path, clock))
-    frame = frame.with_columns(bad_rows.reason(frame.columns, settings, clock, source.header).alias("reason"))
-    good, examples = bad_rows.leave_out(frame.drop(EXTRA, strict=False), table, settings)
-    text_ids = text_ids_of(good, path, table.where, settings)
+    steps = [*_whole_ids(raw, settings, path), *(_seconds(raw, settings, path, clock) if of_a_unit else ())]
+    judged = raw.then(lambda lazy: lazy.with_columns(steps).with_columns(
+        reason=bad_rows.reason(raw.columns, settings, clock, source.header)).drop(EXTRA, strict=False))
+    found, span, examples = _judgement(judged, table, settings)
+    good = judged.then(lambda lazy: (lazy.filter(pl.col("reason") == 0) if found.count("bad") else lazy).drop("reason"))
+    items = rows_lib.first_seen(good.lazy.select("item", ROW), "item", settings)
+    text_ids = text_ids_of(items, path, table.where, settings)
     if "timestamp" in good.columns:
-        times.check_plausible(times.span(good["timestamp"]), path)
-    return Log(good.drop(ROW), source.features, source.columns, source.items, len(frame), len(frame) - len(good),
-               examples, table.lines, text_ids)
+        times.check_plausible(span, path)
+    return Log(good.then(lambda lazy: lazy.drop(ROW)), source.features, source.columns, source.items,
+               found.count("rows"), found.count("bad"), examples, table.lines, text_ids)
+
+
+def _whole_ids(raw: Rows, settings: PrepareConfig, path: str) -> list[pl.Expr]:
+    """Ids that are whole numbers with a fraction, without it."""
+    steps = []
+    for name in ("user", "item"):
+        if raw.get(any=pl.col(name).str.contains(".", literal=True).any())["any"]:
+            distinct = rows_lib.first_seen(raw.lazy.select(name), name, settings)[name]
+            if values.are_whole(distinct, name, path):
+                steps.append(pl.col(name).map_batches(values.without_fractions, return_dtype=pl.String,
+                                                      is_elementwise=True))
+    return steps
+
+
+def _seconds(raw: Rows, settings: PrepareConfig, path: str, clock: time_units.Clock) -> list[pl.Expr]:
+    """Numeric time stamps as seconds."""
+    tallied = sum((time_units.tally(frame["timestamp"], clock)
+                   for frame in rows_lib.batches(raw.lazy.select("timestamp"), settings.clicks_in_memory)), Tally())
+    unit = time_units.settled(tallied, settings.timestamp_unit, path, clock)
+    return [pl.col("timestamp").map_batches(lambda numbers: time_units.convert(numbers, unit, clock.offset),
+                                            return_dtype=pl.Int64, is_elementwise=True)]
+
+
+def _judgement(judged: Rows, table: frames.Table, settings: PrepareConfig) -> tuple[Tally, Tally, tuple[str, ...]]:
+    """`bad_rows.counts`, `times.span` of the good rows, and the first bad ones as text; refuses too many."""
+    found, span, first = Tally(), Tally(), []
+    wanted = [name for name in (ROW, "reason", "timestamp") if name in judged.columns]
+    for frame in rows_lib.batches(judged.lazy.select(wanted), settings.clicks_in_memory):
+        found += bad_rows.counts(frame)
+        bad = pl.col("reason") > 0
+        first = [pl.concat([*first, frame.filter(bad).select(ROW, "reason")]).head(bad_rows.EXAMPLES)]
+        span += times.span(frame.filter(~bad)["timestamp"]) if "timestamp" in wanted else Tally()
+    examples = bad_rows.shown(table, first[0])
+    bad_rows.check(found, examples, table.path, settings)
+    return found, span, examples
 
 
 def cleaned(source: Source, settings: PrepareConfig) -> pl.LazyFrame:
@@ -121,7 +161,7 @@ def cleaned(source: Source, settings: PrepareConfig) -> pl.LazyFrame:
             raise UserError(f"{path}: what is to be the {name} holds {kind} ({schema[name]}): name a column of single "
                             "values")
         if name in ("user", "item") and schema[name].is_float():
-            values.check_exact(clicks.select(name).collect()[name], name, path)
+            values.check_exact(clicks.select(name), name, path)
     texts = [name for name in names if name in ("user", "item", "event", "title")
              or schema[name] == pl.String and name not in (ROW, EXTRA)]
     return clicks.with_columns(values.text(pl.col(name), schema[name], nulls).alias(name) for name in texts)
@@ -154,7 +194,7 @@ def text_ids_of(clicks: pl.DataFrame, path: str, where: Callable[[int], str], se
     """Says which ids make a catalogue's ids text where others are integers.
 
     Args:
-      clicks: `ROW` and item, of all clicks or of the first one of each item, in order.
+      clicks: `ROW` and item of the first click of each item, in order.
       path: of the log.
       where: how a person finds a row.
       settings: of the command.

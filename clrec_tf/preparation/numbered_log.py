@@ -6,29 +6,15 @@ from clrec_tf.preparation.splits import Clicks
 from clrec_tf.settings.data import PrepareConfig
 
 
-def number(frame: pl.DataFrame, features: dict[str, bool], settings: PrepareConfig) -> tuple[Clicks, pl.DataFrame]:
-    """Numbers users and items by first appearance, and sorts.
-
-    Args:
-      frame: user, item, optional timestamp, order, dwell, kind, place, title and f:<feature>.
-      features: name -> whether it has several values.
-      settings: the separator inside several-valued features, and words for what is missing.
-
-    Returns:
-      The clicks, by time, then by order, then as in the file, whose `context` is the place; and the items in order of
-      their numbers: item, title and
-      features as first seen in time.
-    """
-    users, items = (frame[column].unique(maintain_order=True) for column in ("user", "item"))
-    return clicks_of(frame, users, items), described(frame, items, features, settings)
-
-
 def described(frame: pl.DataFrame, ids: pl.Series, features: dict[str, bool], settings: PrepareConfig) -> pl.DataFrame:
     """Items by number, with title and features as first seen in time.
 
     Args:
-      frame, features, settings: see `number`; of the clicks, those that are the first to say something are enough.
+      frame: item, title, f:<feature> and optional timestamp and order, by which the first is told; those clicks are
+        enough that are the first to say something.
       ids: original ids by number.
+      features: name -> whether it has several values.
+      settings: the separator inside several-valued features, and words for what is missing.
     """
     number = _numbers(frame["item"], ids)
     ordered = [frame[name] for name in ("timestamp", "order") if name in frame.columns]
@@ -52,7 +38,7 @@ def clicks_of(frame: pl.DataFrame, users: pl.Series, items: pl.Series) -> Clicks
     """A log's clicks by user, then by time, then by order, then as in the frame, whose `context` is the place.
 
     Args:
-      frame: see `number`.
+      frame: user, item, optional timestamp, order, dwell, kind and place.
       users, items: original ids by number.
     """
     by = [name for name in ("timestamp", "order") if name in frame.columns]

@@ -48,14 +48,6 @@ class Seen:
     together: int = 0
 
 
-def seen(clicks: Clicks) -> Seen:
-    """Of N clicks, by user and oldest first."""
-    per_user, per_item = np.bincount(clicks.user), np.bincount(clicks.item)
-    if clicks.timestamp is None:
-        return Seen(per_user, per_item)
-    return Seen(per_user, per_item, *np.unique(clicks.timestamp, return_counts=True), at_equal_times(clicks))
-
-
 def at_equal_times(clicks: Clicks) -> int:
     """Clicks at the same second as another of their user."""
     same = (np.diff(clicks.user) == 0) & (np.diff(clicks.timestamp) == 0) & (clicks.timestamp[1:] > 0)

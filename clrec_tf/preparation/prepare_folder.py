@@ -1,4 +1,5 @@
 """A click log becomes a data folder of TFRecords, or a report of what would be written."""
+import dataclasses
 from typing import Callable
 
 from absl import logging
@@ -15,6 +16,7 @@ from clrec_tf.preparation.report_text import report_text
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.stores import uploads
+from clrec_tf.system import scratch
 
 
 def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], None] = print) -> Schema:
@@ -40,6 +42,15 @@ def prepare_folder(paths: Paths, settings: PrepareConfig, tell: Callable[[str], 
         raise UserError(f"--retire_after={settings.retire_after} frees numbers of an earlier vocabulary, and there is "
                         "none: give --vocabulary_from, or leave --retire_after out")
     identity.check_files(settings)
+    if settings.runner == "beam":  # whose workers have no scratch folder of this machine
+        return _prepared(paths, dataclasses.replace(settings, scratch_dir=""), tell)
+    with scratch.folder(settings.scratch_dir, data_dir) as folder:
+        return _prepared(paths, dataclasses.replace(settings, scratch_dir=folder), tell)
+
+
+def _prepared(paths: Paths, settings: PrepareConfig, tell: Callable[[str], None]) -> Schema:
+    """`prepare_folder` with a scratch folder, if any."""
+    data_dir = paths.data_dir
     beam = _beam(settings) if settings.runner == "beam" else None
     source = beam.files_of(settings) if beam else logs.open_log(settings)
     content = identity.identity_of(settings, paths.seed, source.files)
@@ -64,7 +75,7 @@ def _here(source: logs.Source, settings: PrepareConfig, seed: int, content: dict
     dataset = assemble.assemble(logs.read_log(source, settings), settings, content)
     plausibility.add(dataset.report, source.table.lines, dataset.largest_dense_value, settings)
     if not settings.dry_run:
-        data_folder.write_dataset(data_dir, dataset, settings.shard_records, seed)
+        data_folder.write_dataset(data_dir, dataset, settings, seed)
     return dataset.schema, dataset.report
 
 

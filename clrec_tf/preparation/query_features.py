@@ -8,7 +8,6 @@ import polars as pl
 
 from clrec_tf.data import query_features as query_lib
 from clrec_tf.data.query_features import CATEGORY
-from clrec_tf.data.query_features import CONTEXT
 from clrec_tf.data.query_features import KINDS
 from clrec_tf.data.query_features import LIST
 from clrec_tf.data.query_features import NUMBER
@@ -27,7 +26,8 @@ class Column:
 
     Attributes:
       name, source, kind: see `QueryFeature`.
-      codes: int32 [N,width], 0 = missing; of clicks in the order of the log, or of users by number.
+      codes: int32 [N,width], 0 = missing; of users by number, of clicks in the order of the log, or of the distinct
+        entries of a column of the log.
       values: by code from 1: texts, or of a number float32.
       repeats: [N] clicks that each row of codes stands for; None: one each.
     """
@@ -55,13 +55,11 @@ class Encoded:
     Attributes:
       features: users' first.
       profile: int32 [users,·], their columns of query rows.
-      context: int32 [clicks,·], those of requests.
       values: key -> values by number from 1, of categories and lists.
       missing: key -> share of clicks, or of users, without a known value.
     """
     features: tuple[QueryFeature, ...] = ()
     profile: Optional[np.ndarray] = None
-    context: Optional[np.ndarray] = None
     values: dict = dataclasses.field(default_factory=dict)
     missing: dict = dataclasses.field(default_factory=dict)
 
@@ -137,37 +135,6 @@ def context_kinds(settings: PrepareConfig, columns: Sequence[str]) -> dict[str, 
         raise UserError(f"--context_columns={','.join(settings.context_columns)}: {absent[0]} is no column that "
                         f"--format={settings.format} reads: use --format=columns, or leave it out")
     return kinds
-
-
-def take_context(frame: pl.DataFrame, settings: PrepareConfig) -> tuple[pl.DataFrame, list[Column]]:
-    """A log's context columns as codes, and the log without them, with the place of each click among the codes."""
-    kinds = context_kinds(settings, frame.columns)
-    if not kinds:
-        return frame, []
-    columns = [column(name, CONTEXT, kind, frame[f"c:{name}"], settings, f"{settings.input}: column {name!r}")
-               for name, kind in kinds.items()]
-    for each in columns:
-        doubts.doubt_request(each.name, each.codes, frame["item"])
-    frame = frame.drop(f"c:{name}" for name in kinds).with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64))
-    return frame, columns
-
-
-def encode(columns: Sequence[Column], weights: dict[str, np.ndarray], earlier, settings: PrepareConfig) -> Encoded:
-    """Numbers of all features, by the training part.
-
-    Args:
-      columns: of users and of requests.
-      weights: source -> [N] training clicks of each row of its columns' codes.
-      earlier: the `EarlierVocabulary` whose numbers are kept, or None.
-      settings: --number_bins.
-
-    Raises:
-      DataError: a feature is of another kind than the earlier one of its name.
-    """
-    features, rows, found = encode_each(columns, [weights[each.source] for each in columns], earlier, settings)
-    joined = {source: [rows[feature.key] for feature in features if feature.source == source] for source in weights}
-    joined = {source: np.concatenate(own, axis=1) if own else None for source, own in joined.items()}
-    return dataclasses.replace(found, profile=joined[query_lib.USER], context=joined[CONTEXT])
 
 
 def encode_each(columns: Sequence[Column], weights: Sequence[np.ndarray], earlier, settings: PrepareConfig

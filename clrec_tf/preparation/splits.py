@@ -3,7 +3,7 @@
 Letters: N clicks, R sequences of one part, E events of one part, V items of the vocabulary.
 """
 import dataclasses
-from typing import Optional
+from typing import Optional, Sequence
 
 import numpy as np
 
@@ -35,6 +35,12 @@ class Clicks:
         return Clicks(self.user[mask], self.item[mask], *(
             None if values is None else values[mask]
             for values in (self.timestamp, self.dwell, self.event, self.context)))
+
+
+def joined(clicks: Sequence[Clicks]) -> Clicks:
+    """Clicks of users after users as one."""
+    columns = zip(*(vars(each).values() for each in clicks))
+    return Clicks(*(None if column[0] is None else np.concatenate(column) for column in columns))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,9 +79,14 @@ def _positions(user: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return index - (ends - lengths)[user], ends[user] - 1 - index
 
 
+def among_last(clicks: Clicks, length: int) -> np.ndarray:
+    """Which clicks [N] are among their user's last `length`."""
+    return _positions(clicks.user)[1] < length
+
+
 def most_recent(clicks: Clicks, length: int) -> Clicks:
     """Each user's last `length` clicks."""
-    return clicks.where(_positions(clicks.user)[1] < length)
+    return clicks.where(among_last(clicks, length))
 
 
 def leave_one_out(clicks: Clicks) -> np.ndarray:

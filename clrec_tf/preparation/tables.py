@@ -45,16 +45,6 @@ class Counts:
     has_dwell: bool
 
 
-def counts_of(log: SplitLog, mask: np.ndarray) -> Counts:
-    """Counts of a log whose training clicks mask [N] selects."""
-    clicks, last_click = log.clicks, None
-    if clicks.timestamp is not None:
-        last_click = np.full(len(log.items), -1, np.int64)
-        np.maximum.at(last_click, clicks.item, clicks.timestamp)
-    return Counts(np.bincount(clicks.item[mask], minlength=len(log.items)),
-                  np.bincount(clicks.user, weights=mask, minlength=len(log.users)), last_click, clicks.dwell is not None)
-
-
 @dataclasses.dataclass(frozen=True)
 class NamedItems:
     """The V items of the vocabulary, in the order of their ids from 1, with what the log calls them.

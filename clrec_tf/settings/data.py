@@ -157,6 +157,12 @@ class PrepareConfig(Section):
     beam_options: str = setting("",
         "Options of Apache Beam with spaces between them, such as '--runner=DirectRunner --direct_num_workers=2' "
         "(default: Beam's own runner in this process).")
+    clicks_in_memory: int = setting(4_000_000,
+        "Clicks that prepare holds in memory at a time, up to about 300 bytes each; a longer log goes through files in "
+        "--scratch_dir. Users and items are held in memory, however many.", lower=1)
+    scratch_dir: str = setting("",
+        "Folder for what does not fit into memory while prepare works, removed afterwards: 40 bytes a click, and text "
+        "that is packed or not UTF-8 once more (default: beside --data_dir).", path=True)
 
     def __post_init__(self):
         super().__post_init__()

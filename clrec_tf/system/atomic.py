@@ -65,6 +65,38 @@ def new_folder(path: str, flag: str):
         lock.release()
 
 
+def passing_name(path: str) -> str:
+    """A name beside `path` for a `passing_folder`. What killed processes left under such names is removed."""
+    path = os.path.abspath(path)
+    with contextlib.suppress(OSError):  # no folder yet, or none of ours
+        _remove_leftovers(path)
+    return f"{path}{_MARK}{secrets.token_hex(8)}"
+
+
+@contextlib.contextmanager
+def passing_folder(name: str, flag: str):
+    """Makes a folder that is removed when the block ends; after a kill by the next `passing_name` of its path.
+
+    Args:
+      name: by `passing_name`.
+      flag: named in errors.
+
+    Raises:
+      UserError: it cannot be made.
+    """
+    with write_errors(name, flag):
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        while not (lock := _signed(name)):
+            pass
+    try:
+        with write_errors(name, flag):
+            os.mkdir(name)
+        yield
+    finally:
+        shutil.rmtree(name, ignore_errors=True)
+        lock.release()
+
+
 @contextlib.contextmanager
 def new_file(path: str, flag: Optional[str] = None):
     """Yields the name of a file to write, which replaces `path` when the block ends well, and is removed otherwise.
@@ -164,13 +196,19 @@ def _claimed(path):
     """A name beside `path` that nobody else has, and the lock that says it is in use."""
     while True:
         temporary = f"{path}{_MARK}{secrets.token_hex(8)}"
-        lock = locks.take(temporary + locks.SUFFIX)
-        if lock:  # else another, which looks for leftovers, had it for a moment
-            lock.sign()
-            if not lock.certain:
-                # Without a lock's file nobody takes the name for a leftover.
-                os.remove(lock.path)
+        if lock := _signed(temporary):  # else another, which looks for leftovers, had it for a moment
             return temporary, lock
+
+
+def _signed(temporary):
+    """The lock that says a name is in use; None where another has it."""
+    lock = locks.take(temporary + locks.SUFFIX)
+    if lock:
+        lock.sign()
+        if not lock.certain:
+            # Without a lock's file nobody takes the name for a leftover.
+            os.remove(lock.path)
+    return lock
 
 
 def _remove_leftovers(path):

@@ -7,7 +7,7 @@ import io
 import lzma
 import mmap
 import os
-from typing import Iterator, Optional, Union
+from typing import BinaryIO, Callable, Iterator, Optional, Union
 import zipfile
 import zlib
 
@@ -15,6 +15,7 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.tabular_files.room import Room
 
 TEXT, PARQUET, ARROW = "text", "Parquet", "Arrow"
 _TABLES = {b"PAR1": PARQUET, b"ARROW1": ARROW}
@@ -44,29 +45,58 @@ class Content:
     Attributes:
       path: the file.
       kind: `TEXT`, `PARQUET` or `ARROW`.
-      data: its bytes where they are not those on disk, which were compressed.
+      data: its bytes, or a scratch file of them, where they are not those of `path`, which was compressed.
     """
     path: str
     kind: str
-    data: Optional[bytes] = None
+    data: Union[bytes, str, None] = None
 
     @property
     def source(self) -> Union[str, bytes]:
-        """What Polars reads: the path, or the bytes."""
+        """What Polars reads: a path, or the bytes."""
         return self.path if self.data is None else self.data
 
     def is_empty(self) -> bool:
         """Whether there is not one byte."""
-        return not (os.path.getsize(self.path) if self.data is None else self.data)
+        return not (self.source if isinstance(self.source, bytes) else os.path.getsize(self.source))
+
+    def open(self) -> BinaryIO:
+        """The bytes as a stream."""
+        return io.BytesIO(self.source) if isinstance(self.source, bytes) else open(self.source, "rb")
 
     @contextlib.contextmanager
     def view(self) -> Iterator[Union[bytes, mmap.mmap]]:
         """The bytes, mapped into memory where they are on disk."""
-        if self.data is not None or not os.path.getsize(self.path):
-            yield self.data or b""
+        if isinstance(self.source, bytes) or self.is_empty():
+            yield self.data if isinstance(self.data, bytes) else b""
             return
-        with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        with open(self.source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             yield view
+
+
+def chunks(view: Union[bytes, mmap.mmap], size: int = 2**24, lines: bool = False) -> Iterator[bytes]:
+    """A view from its beginning to its end, whose pages are given back behind each chunk.
+
+    Args:
+      view: see `Content.view`.
+      size: of a chunk, about.
+      lines: whether chunks end with lines.
+    """
+    start = 0
+    while start < len(view):
+        end = min(start + size, len(view))
+        if lines and end < len(view):
+            end = view.find(b"\n", end - 1) + 1 or len(view)
+        yield view[start:end]
+        release(view, start, end)
+        start = end
+
+
+def release(view: Union[bytes, mmap.mmap], start: int, end: int) -> None:
+    """Gives back the pages of a part of a mapped file, which else count as memory of the process until it is closed."""
+    begin = start // mmap.PAGESIZE * mmap.PAGESIZE
+    if isinstance(view, mmap.mmap) and end > begin:
+        view.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 @contextlib.contextmanager
@@ -88,12 +118,13 @@ def readable(path: str):
             f"{path} is damaged or not in the form expected ({reason}): restore or correct the file") from error
 
 
-def open_content(path: str, limit: int = -1) -> Content:
+def open_content(path: str, limit: int = -1, room: Room = Room()) -> Content:
     """Opens a file and whatever it is packed in: gzip, zstd, bzip2, xz, or a zip of one member.
 
     Args:
       path: of the file.
       limit: bytes of packed content that are wanted; -1: all.
+      room: for what is unpacked.
 
     Raises:
       DataError: the file is missing or damaged, or of a kind that is not read, which is named.
@@ -106,41 +137,53 @@ def open_content(path: str, limit: int = -1) -> Content:
             unpacked = _unpacked(path, head, data, limit)
             if unpacked is None:
                 break
-            data, head = unpacked, unpacked[:_HEAD]
+            data = room.keep(unpacked)
+            with Content(path, TEXT, data).open() as file:
+                head = file.read(_HEAD)
         kind = next((kind for magic, kind in _TABLES.items() if head.startswith(magic)), TEXT)
         if kind == TEXT:
             _check_text(path, head)
     return Content(path, kind, data)
 
 
-def _unpacked(path: str, head: bytes, data: Optional[bytes], limit: int) -> Optional[bytes]:
+def _unpacked(path: str, head: bytes, data: Union[bytes, str, None], limit: int) -> Optional[Iterator[bytes]]:
     """The bytes inside of one layer of compression; None where there is none."""
-    source = path if data is None else io.BytesIO(data)
+    source = Content(path, TEXT, data)
     for magic, opener in _PACKED.items():
         if head.startswith(magic):
-            with opener(source, "rb") as file:
-                return file.read(limit)
+            return _stream(lambda: opener(source.open(), "rb"), limit)
     if head.startswith(_ZSTD):
-        return _zstd(path, path if data is None else data, limit)
+        return _zstd(path, source.source, limit)
     if head.startswith(_ZIP):
         return _only_member(path, source, limit)
     return None
 
 
-def _zstd(path: str, source: Union[str, bytes], limit: int) -> bytes:
+def _stream(opened: Callable[[], BinaryIO], limit: int) -> Iterator[bytes]:
+    """A stream from its beginning to its end, or up to `limit` bytes of it."""
+    with opened() as file:
+        if limit >= 0:
+            yield file.read(limit)
+            return
+        while chunk := file.read(2**22):
+            yield chunk
+
+
+def _zstd(path: str, source: Union[str, bytes], limit: int) -> Iterator[bytes]:
     """Polars is the only reader of zstd at hand, and it reads lines of UTF-8."""
     try:
         lines = pl.scan_lines(source, glob=False)
-        lines = (lines if limit < 0 else lines.head(_FIRST_LINES)).collect()
+        for frame in (lines if limit < 0 else lines.head(_FIRST_LINES)).collect_batches(engine="streaming"):
+            if len(frame):
+                yield (frame.to_series().str.join("\n")[0] + "\n").encode()
     except pl.exceptions.ComputeError as error:
         if "utf8" in str(error).lower().replace("-", ""):
             raise DataError(f"{path} is zstd-compressed and not UTF-8 inside: unpack it first (zstd -d)") from error
         raise
-    return (lines.to_series().str.join("\n")[0] + "\n").encode() if len(lines) else b""
 
 
-def _only_member(path: str, source, limit: int) -> bytes:
-    with zipfile.ZipFile(source) as archive:
+def _only_member(path: str, source: Content, limit: int) -> Iterator[bytes]:
+    with source.open() as packed, zipfile.ZipFile(packed) as archive:
         names = [info.filename for info in archive.infolist()
                  if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
         if "[Content_Types].xml" in names:
@@ -149,8 +192,7 @@ def _only_member(path: str, source, limit: int) -> bytes:
             raise DataError(f"{path} is a zip of {len(names)} files ({', '.join(names[:5])}): unpack it, and give the "
                             "file or folder that is meant")
         try:
-            with archive.open(names[0]) as member:
-                return member.read(limit)
+            yield from _stream(lambda: archive.open(names[0]), limit)
         except (RuntimeError, NotImplementedError) as error:
             raise DataError(f"{path} is a zip that cannot be read here ({error}): unpack it first") from error
 

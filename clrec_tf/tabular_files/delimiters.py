@@ -1,8 +1,11 @@
 """Delimiters of text: as they are given, and as they are told from a header."""
 import codecs
 import re
+from typing import Union
 
 from clrec_tf.errors import UserError
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files.room import Room
 
 LIKELY = ("\t", ";", ",", "|", "::", ":", " ")
 _STAND_INS = (0x1F, 0x1E, 0x1D, 0x1C, 0x02, 0x03)  # control characters that no text has
@@ -46,10 +49,14 @@ def shown(mark: str) -> str:
     return "'\\t' (tab)" if mark == "\t" else f"'{mark}'"
 
 
-def as_one_byte(data: bytes, delimiter: str, path: str) -> tuple[bytes, str]:
-    """A text whose delimiter of several bytes is replaced by one that it does not hold."""
-    mark = next((mark for mark in _STAND_INS if data.find(bytes([mark])) < 0), None)
-    if mark is None:
+def as_one_byte(view, delimiter: str, path: str, room: Room) -> tuple[Union[bytes, str], str]:
+    """A text, kept in the room, whose delimiter of several bytes is replaced by one that it does not hold."""
+    free = list(_STAND_INS)
+    for chunk in contents.chunks(view):
+        free = [mark for mark in free if bytes([mark]) not in chunk]
+    if not free:
         raise UserError(f"{path} holds every control character that could stand for --delimiter={delimiter!r}: replace "
                         "the delimiter by a single character")
-    return bytes(data).replace(delimiter.encode(), bytes([mark])), chr(mark)
+    one = bytes([free[0]])
+    replaced = (chunk.replace(delimiter.encode(), one) for chunk in contents.chunks(view, lines=True))
+    return room.keep(replaced), chr(free[0])

@@ -9,12 +9,14 @@ from clrec_tf.tabular_files import contents
 from clrec_tf.tabular_files.contents import readable
 from clrec_tf.tabular_files import file_sets
 from clrec_tf.tabular_files.json_tables import LINE
+from clrec_tf.tabular_files.room import Room
 from clrec_tf.tabular_files.table_parts import open_part
 from clrec_tf.tabular_files.table_parts import Reading
 from clrec_tf.tabular_files.table_parts import TablePart
 from clrec_tf.tabular_files import texts
 
 ROW = "__row__"
+_BYTES_OF_A_CLICK = 16  # of text, by which --clicks_in_memory bounds what is unpacked in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Table:
         """How a person finds a row."""
         for part in self.parts[:-1]:
             with readable(part.path):
-                rows = part.rows.select(pl.len()).collect().item()
+                rows = part.rows.select(pl.len()).collect(engine="streaming").item()
             if row < rows:
                 return _place(part, row, True)
             row -= rows
@@ -115,7 +117,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
     parts, partition = [], ()
     files = file_sets.find(path)
     for file in files:
-        content = contents.open_content(file.path)
+        content = contents.open_content(file.path, room=reading.room)
         if len(files) > 1 and content.is_empty():  # as Spark writes of an empty partition
             continue
         part = open_part(content, columns, delimiter, quoted, skip_header, reading)
@@ -131,7 +133,8 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
 
 def reading_of(settings) -> Reading:
     """The flags of a command that say how its --input is read."""
-    return Reading(settings.encoding, settings.quote, tuple(settings.null_values))
+    room = Room(settings.scratch_dir, _BYTES_OF_A_CLICK * settings.clicks_in_memory)
+    return Reading(settings.encoding, settings.quote, tuple(settings.null_values), room=room)
 
 
 def _joined(path: str, parts: list[TablePart]) -> pl.LazyFrame:
@@ -152,7 +155,7 @@ def _joined(path: str, parts: list[TablePart]) -> pl.LazyFrame:
 def show_rows(table: Table, rows: Sequence[int]) -> dict[int, str]:
     """Some rows as text, by their positions, for messages about them."""
     with readable(table.path):
-        frame = table.rows.filter(pl.col(ROW).is_in(list(rows))).collect()
+        frame = table.rows.filter(pl.col(ROW).is_in(list(rows))).collect(engine="streaming")
     if LINE in frame.columns:
         return dict(zip(frame[ROW], [line[:200] for line in frame[LINE]]))
     texts_of = {row: table.delimiter.join("" if field is None else str(field) for field in fields)

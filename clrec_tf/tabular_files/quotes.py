@@ -7,12 +7,16 @@ import csv
 import dataclasses
 import io
 import re
-from typing import Optional
+from typing import Optional, Union
 
 from absl import logging
 
 from clrec_tf.errors import DataError
+from clrec_tf.tabular_files import contents
+from clrec_tf.tabular_files.room import Room
+from clrec_tf.tabular_files.room import Writer
 
+_WINDOW = 2**26  # bytes that are matched in one go
 _SAMPLE = 2**18  # bytes of lines by which a line break inside of a field is judged
 
 
@@ -21,11 +25,11 @@ class Records:
     """What the quotes of a text make of its lines.
 
     Attributes:
-      data: the text where it had to be written anew, else None.
+      data: the text, or a file of it, where it had to be written anew, else None.
       count: records, those of empty lines and of a header too; None where there is no quote.
       breaks: (line from 0, further lines) of each record of several lines.
     """
-    data: Optional[bytes] = None
+    data: Union[bytes, str, None] = None
     count: Optional[int] = None
     breaks: tuple[tuple[int, int], ...] = ()
 
@@ -43,7 +47,7 @@ class _Grammar:
         self.delimiter = delimiter
 
 
-def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Records:
+def check(view, delimiter: bytes, columns: int, path: str, trusted: bool, room: Room) -> Records:
     """Checks every quote of a text.
 
     Args:
@@ -52,17 +56,22 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Rec
       columns: that a line has.
       path: for messages.
       trusted: --quote=double: fields of several lines may hold lines that look like rows.
+      room: for text that is written anew.
 
     Raises:
       DataError: naming the line of a quote that does not close, closes inside of a field, or swallows rows.
     """
-    if view.find(b'"') < 0:
+    if all(b'"' not in chunk for chunk in contents.chunks(view)):
         return Records()
     grammar, size = _Grammar(delimiter), len(view)
-    position, written, pieces, breaks, inside = 0, 0, [], [], []
+    position, written, breaks, inside, anew = 0, 0, [], [], room.writer()
     counted, line = 0, 0  # place and line, from 0, of the last break: no part is counted twice
     while position < size:
-        start = grammar.clean.match(view, position).end()
+        start = grammar.clean.match(view, position, min(position + _WINDOW, size)).end()
+        contents.release(view, position, start)
+        if start > position and start < size:
+            position = start
+            continue
         if view.find(b'"', start) < 0:
             break
         fields, stop, literal = _record(view, start, grammar, path)
@@ -75,16 +84,23 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool) -> Rec
             breaks.append((line, len(lines) - 1))
         if literal:
             inside.append(start)
-            pieces += [view[written:start], _quoted(fields, delimiter)]
+            _copy(view, written, start, anew)
+            anew.write(_quoted(fields, delimiter))
             written = stop
         position = stop
     if inside:
         logging.info("%s: quotes in the middle of a field are taken as characters (%d lines, the first is line %d)",
                      path, len(inside), _line(view, inside[0]))
-        pieces.append(view[written:size])
+        _copy(view, written, size, anew)
     ends = _count(view, size) + (view[size - 1:size] != b"\n")
     rows = ends - sum(extra_lines for _, extra_lines in breaks)
-    return Records(b"".join(pieces) if inside else None, rows, tuple(breaks))
+    return Records(anew.close() if inside else None, rows, tuple(breaks))
+
+
+def _copy(view, begin: int, end: int, anew: Writer) -> None:
+    for start in range(begin, end, _WINDOW):
+        anew.write(view[start:min(start + _WINDOW, end)])
+        contents.release(view, start, min(start + _WINDOW, end))
 
 
 def _record(view, start: int, grammar: _Grammar, path: str) -> tuple[list[bytes], int, bool]:

@@ -16,6 +16,7 @@ from clrec_tf.tabular_files import headers
 from clrec_tf.tabular_files import json_tables
 from clrec_tf.tabular_files.json_tables import LINE
 from clrec_tf.tabular_files import quotes
+from clrec_tf.tabular_files.room import Room
 from clrec_tf.tabular_files import texts
 from clrec_tf.tabular_files.texts import Text
 
@@ -32,11 +33,13 @@ class Reading:
       nulls: --null_values, words for what is missing; the empty text always is.
       beside: whether it is a file beside the log: --delimiter is not meant for it, so that likely ones are tried, and
         --encoding only if it is not UTF-8.
+      room: for text that has to be unpacked or written anew.
     """
     encoding: str = ""
     quote: str = "auto"
     nulls: tuple[str, ...] = ()
     beside: bool = False
+    room: Room = Room()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +75,7 @@ def open_part(content: Content, columns: Optional[Sequence[str]], delimiter: str
     """Opens one file. Args and errors: see `tables.open_table`."""
     if content.kind != contents.TEXT:
         return _typed(content)
-    text = texts.as_text(content, reading.encoding, not reading.beside)
+    text = texts.as_text(content, reading.encoding, not reading.beside, reading.room)
     if columns is None and json_tables.is_lines(text):
         return _json(text)
     return _delimited(text, columns, delimiter, quoted, skip_header, reading)
@@ -128,7 +131,7 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
     mark, data = delimiter, None
     if len(delimiter.encode()) > 1:
         with readable(path), text.content.view() as view:
-            data, mark = delimiters.as_one_byte(view, delimiter, path)
+            data, mark = delimiters.as_one_byte(view, delimiter, path, reading.room)
     if columns is None:
         skip_header = True
         columns = _names(header.replace(delimiter, mark).replace("\r", ""), mark, quoted, path)
@@ -140,7 +143,8 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
     with readable(path):
         if quoted:
             with Content(path, contents.TEXT, text.content.data if data is None else data).view() as view:
-                records = quotes.check(view, mark.encode(), len(columns), path, reading.quote == "double")
+                records = quotes.check(view, mark.encode(), len(columns), path, reading.quote == "double",
+                                       reading.room)
             data = data if records.data is None else records.data
         source = text.content.source if data is None else data
         rows = _scan(source, columns, mark, quoted, int(skip_header))

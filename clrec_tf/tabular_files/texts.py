@@ -2,8 +2,9 @@
 import codecs
 import dataclasses
 import io
+import itertools
 import re
-from typing import Optional, Union
+from typing import Iterator, Optional, Union
 
 from absl import logging
 
@@ -11,6 +12,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.tabular_files import contents
 from clrec_tf.tabular_files.contents import Content
+from clrec_tf.tabular_files.room import Room
 
 BOM = codecs.BOM_UTF8
 # Longer marks first: that of UTF-32 begins with that of UTF-16.
@@ -41,9 +43,7 @@ class Text:
 
     def head(self, size: int = _HEAD) -> bytes:
         """The first bytes."""
-        if self.content.data is not None:
-            return self.content.data[:size]
-        with contents.readable(self.path), open(self.path, "rb") as file:
+        with contents.readable(self.path), self.content.open() as file:
             return file.read(size)
 
     def first_lines(self, count: int) -> list[str]:
@@ -74,8 +74,8 @@ def open_text(path: str, encoding: str = "", always: bool = True) -> Text:
     return as_text(content, encoding, always)
 
 
-def as_text(content: Content, encoding: str = "", always: bool = True) -> Text:
-    """`open_text` of a file that is open."""
+def as_text(content: Content, encoding: str = "", always: bool = True, room: Room = Room()) -> Text:
+    """`open_text` of a file that is open; with room for text that is not UTF-8, or whose lines end otherwise."""
     given = _lookup(encoding) if encoding else ""
     with contents.readable(content.path), content.view() as view:
         head = view[:4096]
@@ -90,34 +90,40 @@ def as_text(content: Content, encoding: str = "", always: bool = True) -> Text:
                 if given == "utf-8":
                     raise
                 used = given or _single_byte(view, content.path, error)
-        data = None
-        if used != "utf-8":
-            data = bytes(view).decode(used).encode()
-        if b"\r" in head and b"\n" not in view[:_HEAD]:  # lines end with a carriage return alone
-            data = (bytes(view) if data is None else data).replace(b"\r", b"\n")
-        lines = _count_lines(view if data is None else data)
-    content = content if data is None else Content(content.path, contents.TEXT, data)
-    return Text(content, used.removesuffix("-sig"), lines)
+        old_mac = b"\r" in head and b"\n" not in view[:_HEAD]  # lines end with a carriage return alone
+        if used != "utf-8" or old_mac:
+            data = room.keep(_rewritten(view, used, old_mac))
+            content = Content(content.path, contents.TEXT, data)
+    with content.view() as view:
+        return Text(content, used.removesuffix("-sig"), _count_lines(view))
+
+
+def _rewritten(view, encoding: str, old_mac: bool) -> Iterator[bytes]:
+    """A text as UTF-8 whose lines end with line feeds, in chunks."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    for chunk in itertools.chain(contents.chunks(view), [b""]):
+        text = decoder.decode(chunk, final=not chunk).encode()
+        yield text.replace(b"\r", b"\n") if old_mac else text
 
 
 def _count_lines(view) -> int:
     """Lines, of which the last need not end."""
-    ends = sum(view[start:start + _CHUNK].count(b"\n") for start in range(0, len(view), _CHUNK))
-    return ends + (len(view) > 0 and view[len(view) - 1:] != b"\n")
+    return sum(chunk.count(b"\n") for chunk in contents.chunks(view)) + (
+        len(view) > 0 and view[len(view) - 1:] != b"\n")
 
 
 def check_utf8(view) -> None:
     """`UnicodeDecodeError` with the place of the first byte that is not UTF-8."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(view), _CHUNK):
-        chunk = view[start:start + _CHUNK]
+    decoder, start, size = codecs.getincrementaldecoder("utf-8")(), 0, len(view)
+    for chunk in contents.chunks(view):
         pending = len(decoder.getstate()[0])
+        start, begin = start + len(chunk), start
         if chunk.isascii() and not pending:
             continue
         try:
-            decoder.decode(chunk, final=start + _CHUNK >= len(view))
+            decoder.decode(chunk, final=start >= size)
         except UnicodeDecodeError as error:
-            at = start - pending + error.start
+            at = begin - pending + error.start
             raise UnicodeDecodeError("utf-8", view[at:at + 1], 0, 1, f"{error.reason}, offset {at}") from error
 
 
@@ -145,31 +151,40 @@ def _utf16(head: bytes) -> str:
 
 def _single_byte(view, path: str, error: UnicodeDecodeError) -> str:
     """The encoding of text that is not UTF-8, said; `DataError` where most of it is UTF-8 and some lines are not."""
-    data = bytes(view)
     at = int(error.reason.rpartition(" ")[2])
-    whole = len(_MULTIBYTE.findall(data))
-    stray = len(re.findall(rb"[\x80-\xff]", _MULTIBYTE.sub(b"", data)))
-    line = data.count(b"\n", 0, at) + 1
+    whole, stray, encoding = 0, 0, "cp1252"
+    for chunk in contents.chunks(view, lines=True):
+        rest, found = _MULTIBYTE.subn(b"", chunk)
+        whole, stray = whole + found, stray + len(re.findall(rb"[\x80-\xff]", rest))
+        encoding = encoding if encoding == "latin-1" or _decodes(chunk, encoding) else "latin-1"
+    line = _count_feeds(view, at) + 1
     if whole > stray:
-        raise DataError(f"{path}, line {line} is not UTF-8 (byte 0x{data[at]:02x}), as {whole} other characters of it "
+        raise DataError(f"{path}, line {line} is not UTF-8 (byte 0x{view[at]:02x}), as {whole} other characters of it "
                         "are: correct the line, or give the file's --encoding")
-    try:
-        data.decode("cp1252")
-        encoding = "cp1252"
-    except UnicodeDecodeError:
-        encoding = "latin-1"
-    begin = data.rfind(b"\n", 0, at) + 1
-    shown = data[max(begin, at - 20):at + 20].splitlines()[0].decode(encoding, "replace")
+    begin = view.rfind(b"\n", 0, at) + 1
+    shown = view[max(begin, at - 20):at + 20].splitlines()[0].decode(encoding, "replace")
     logging.warning("%s is not UTF-8: read as %s, line %d as %r; give --encoding if that is wrong", path, encoding,
                     line, shown)
     return encoding
 
 
+def _decodes(chunk: bytes, encoding: str) -> bool:
+    try:
+        chunk.decode(encoding)
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+def _count_feeds(view, end: int) -> int:
+    """Line feeds before a place."""
+    return sum(view[start:min(start + _CHUNK, end)].count(b"\n") for start in range(0, end, _CHUNK))
+
+
 def open_stream(path: str, encoding: str = "", always: bool = True) -> io.TextIOBase:
     """The text of a file, to be read line by line as Python does."""
     text = open_text(path, encoding, always)
-    raw = open(path, "rb") if text.content.data is None else io.BytesIO(text.content.data)
-    return io.TextIOWrapper(raw, encoding="utf-8", newline="")
+    return io.TextIOWrapper(text.content.open(), encoding="utf-8", newline="")
 
 
 def without_mark(line: Union[bytes, str], where: str) -> Union[bytes, str]:

@@ -143,11 +143,6 @@ def _note_unit(settings) -> None:
         logging.info("--timestamp_unit=%s has no effect: the time stamps are date-times", settings.timestamp_unit)
 
 
-def from_numbers(raw: pl.Series, unit: str, path: str, clock: Clock) -> pl.Series:
-    """Numeric time stamps [N] -> int64 seconds, null where a number is no date. Raises: see `time_units.settled`."""
-    return time_units.convert(raw, time_units.settled(time_units.tally(raw, clock), unit, path, clock), clock.offset)
-
-
 def span(seconds: pl.Series) -> Tally:
     """What `check_plausible` asks of time stamps [N]; tallies of parts of a log add up."""
     early = seconds.filter((seconds > 0) & (seconds < PLAUSIBLE_SECOND))

@@ -38,9 +38,12 @@ def texts(column: pl.Series, nulls: Sequence[str]) -> pl.Series:
     return column.to_frame("value").select(value=text(pl.col("value"), column.dtype, nulls))["value"].alias(column.name)
 
 
-def check_exact(column: pl.Series, name: str, path: str) -> None:
-    """`DataError` where ids are floats too large to be exact, so that different ids may have become one."""
-    if column.dtype.is_float() and (column.fill_nan(None).abs() >= LARGEST_EXACT).any():
+def check_exact(column: pl.LazyFrame, name: str, path: str) -> None:
+    """`DataError` where ids are floats in a column `name` too large to be exact: different ids may have become one."""
+    if not column.collect_schema()[name].is_float():
+        return
+    large = pl.col(name).fill_nan(None).abs() >= LARGEST_EXACT
+    if column.select(large.any()).collect(engine="streaming").item():
         raise DataError(f"{path}: column {name!r} holds ids from 2^53 on as floats, which does not tell them apart: "
                         "write it as integers or text")
 

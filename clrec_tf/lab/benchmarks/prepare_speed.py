@@ -17,6 +17,7 @@ from clrec_tf.lab.children import peak_memory_bytes
 from clrec_tf.preparation.prepare_folder import prepare_folder
 
 CLICKS_PER_USER, USERS_PER_ITEM = 40, 2
+_AT_A_TIME = 20_000_000  # clicks that are generated in memory
 
 
 def write_log(path: str, events: int, seed: int = 0) -> int:
@@ -27,11 +28,17 @@ def write_log(path: str, events: int, seed: int = 0) -> int:
     random = np.random.default_rng(seed)
     users = max(1, events // CLICKS_PER_USER)
     items = max(1, users // USERS_PER_ITEM)
-    user = random.integers(users, size=events)
-    item = zipf_ids(random.random(events), items)
-    second = 1_600_000_000 + random.integers(30 * 86_400, size=events)
-    pl.DataFrame({"user_id": user, "item_id": item, "category": item % 1000, "timestamp": second}).write_csv(path)
-    return len(np.unique(user))
+    met = np.zeros(users, bool)
+    with open(path, "wb") as file:
+        for begin in range(0, events, _AT_A_TIME):
+            size = min(_AT_A_TIME, events - begin)
+            user = random.integers(users, size=size)
+            item = zipf_ids(random.random(size), items)
+            second = 1_600_000_000 + random.integers(30 * 86_400, size=size)
+            pl.DataFrame({"user_id": user, "item_id": item, "category": item % 1000, "timestamp": second}).write_csv(
+                file, include_header=not begin)
+            met[user] = True
+    return int(met.sum())
 
 
 def run(config: Config) -> dict:
