@@ -78,21 +78,21 @@ def test_the_loss_of_histories_reads_no_target(user_encoder):
 
 
 def test_what_has_to_move_by_hand():
-    """12 clicks and 4 targets, all distinct: 16 numbers of 4 bytes each, and 8 for the row's own number, both ways."""
+    """12 clicks and 4 targets, all distinct: 16 numbers of 4 bytes each, and 4 for the row's own number, both ways."""
     items, featured = GeneratedItems(50, draw="distinct"), GeneratedItems(50, features=True, draw="distinct")
     config = dataclasses.replace(SMALL, train=dataclasses.replace(SMALL.train, batch_size=4))
     model = Trainer(featured, config).model
     counted = {kind: traffic.row_bytes(Trainer(items, config).model, items, config, kind)
                for kind in ("cached", HISTORY_ONLY)}
-    assert counted == {"cached": dict(rows=2 * 4 * 16 * 16, row_numbers=2 * 8 * 16),
-                       HISTORY_ONLY: dict(rows=2 * 4 * 16 * 12, row_numbers=2 * 8 * 12)}
+    assert counted == {"cached": dict(rows=2 * 4 * 16 * 16, row_numbers=2 * 4 * 16),
+                       HISTORY_ONLY: dict(rows=2 * 4 * 16 * 12, row_numbers=2 * 4 * 12)}
     one_table = config.but(candidate_features=False)
     more = {kind: traffic.row_bytes(model, featured, changed, "cached")["row_numbers"]
             for kind, changed in (("all", config), ("clicks", one_table))}
     clicked = [featured.rows(step["clicked"]) for step in distinct_ids(featured, draw_batches(featured, config, 10),
                                                                        "cached", config.loss.queue_size)]
     features = sum(len(np.unique(rows[:, column])) for rows in clicked for column in range(1, 7)) / 10
-    assert more["clicks"] == round(2 * 8 * (16 + features)) < more["all"]
+    assert more["clicks"] == round(2 * 4 * (16 + features)) < more["all"]
     assert traffic.dense_bytes(model) == 2 * 4 * 3 * 16  # the positions are all that the mean tower has
 
 

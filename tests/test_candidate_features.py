@@ -80,6 +80,18 @@ def test_sampled_softmax_over_candidates_without_features_equals_loops():
         assert np.abs(expected).max() > .001
 
 
+def test_each_table_is_looked_up_once():
+    """Of histories and candidates together, so that no row travels twice."""
+    model, batch = featured_model(), wide(make_batch([7, 9]))
+
+    @tf.function
+    def users(candidates):
+        return model.encode(batch, tf.gather(WIDE_ROWS, candidates)).users
+
+    reads = [op.type for op in users.get_concrete_function(tf.constant([7, 2])).graph.get_operations()]
+    assert reads.count("ResourceGather") == 1 + len(FEATURES)
+
+
 def test_the_query_tower_reads_features_all_the_same():
     """With attention, times and positions too: users equal those of a model with features, candidates are id rows."""
     schema = Schema(ITEMS, ITEMS + 1, FEATURES, 0, "int", True, 9, 9, {}, {})

@@ -1,5 +1,6 @@
 """Sparse optimizers against NumPy loops and against the dense originals."""
 import math
+import types
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import tf_keras
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from clrec_tf.config import TrainConfig
-from clrec_tf.encoders.embeddings import lookup, lookup_distinct
+from clrec_tf.encoders.embeddings import lookup, lookup_distinct, rows_at
 from clrec_tf.training.optimizers import build_optimizer
 from clrec_tf.training.optimizers import summed_rows
 from clrec_tf.training.optimizers import WarmupSchedule
@@ -119,6 +120,25 @@ def test_rows_that_lookups_share_are_summed():
     assert len(twice.indices) == 3
     dense = tf.constant([1.0])
     assert summed_rows(dense) is dense and summed_rows(None) is None
+
+
+@pytest.mark.parametrize("rows,sent", [(V, tf.int32), (2 ** 31 - 1, tf.int32), (2 ** 31, tf.int64)])
+def test_rows_are_asked_for_and_updated_by_the_shortest_numbers(rows, sent, monkeypatch):
+    """A table of 2³¹ rows is described by its shape alone: what a lookup is given decides."""
+    asked = []
+    monkeypatch.setattr(tf.nn, "embedding_lookup", lambda table, ids: asked.append(ids) or tf.zeros((len(ids), D)))
+    table, ids = types.SimpleNamespace(shape=tf.TensorShape((rows, D))), [rows - 1, 0]
+    lookup_distinct(table, tf.constant(ids, tf.int64))
+    rows_at(table, tf.constant(ids, tf.int64))
+    assert [numbers.dtype for numbers in asked] == [sent] * 2
+    assert [numbers.numpy().tolist() for numbers in asked] == [ids] * 2
+
+
+def test_gradients_have_the_short_numbers_too():
+    shards = [tf.Variable(tf.ones((4, D))), tf.Variable(tf.ones((3, D)))]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(lookup(ShardedVariable(shards), tf.constant([6, 1, 6], tf.int64)))
+    assert [gradient.indices.dtype for gradient in tape.gradient(loss, shards)] == [tf.int32] * 2
 
 
 def test_global_norm_and_scaling_of_mixed_gradients():

@@ -44,12 +44,22 @@ def embedding_initializer(dim: int, seed: int) -> tf_keras.initializers.Initiali
 DISTINCT = "ids_that_do_not_repeat"  # name of the operation that marks them in a graph
 
 
+def rows_at(table, ids: tf.Tensor) -> tf.Tensor:
+    """Rows [N,d] of a (possibly sharded) table at ids [N], any repeats, which travel to it as int32 where they fit."""
+    return tf.nn.embedding_lookup(table, _row_numbers(table, ids))
+
+
 def lookup_distinct(table, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of a (possibly sharded) table whose ids [N] do not repeat -> [N,d].
+    """The same for ids that do not repeat.
 
     It marks the ids in the graph, so that the rows of the table's gradient need not be summed (see `optimizers`).
     """
-    return tf.nn.embedding_lookup(table, tf.identity(ids, name=DISTINCT))
+    return tf.nn.embedding_lookup(table, tf.identity(_row_numbers(table, ids), name=DISTINCT))
+
+
+def _row_numbers(table, ids):
+    """Ids in the type in which a lookup sends them, and an update the rows of its gradient."""
+    return tf.cast(ids, tf.int32 if table.shape[0] <= tf.int32.max else tf.int64)
 
 
 def lookup(table, ids: tf.Tensor, read=lookup_distinct) -> tf.Tensor:

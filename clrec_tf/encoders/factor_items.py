@@ -22,9 +22,10 @@ class FactorItemEncoder(ItemEncoder):
         self.width = 2 * dim
         self.factors = EmbeddingTable(item_rows, dim, dim, True, seed + FACTORS, name="factors")
 
-    def encode_distinct(self, rows):
-        """rows [U,C] with distinct ids -> [U,2d]."""
-        return tf.concat([super().encode_distinct(rows), self.factors.rows_of(tf.maximum(rows[:, 0], 0))], axis=1)
+    def encode_distinct(self, rows, ids=None):
+        """See `ItemEncoder.encode_distinct`: -> [U,2d]."""
+        factors = self.factors.rows_of(tf.maximum(rows[:, 0], 0))
+        return tf.concat([super().encode_distinct(rows, ids), factors], axis=1)
 
     def encode_described(self, rows, content):
         """See `ItemEncoder.encode_described`: -> [U,2d]."""

@@ -50,7 +50,7 @@ class IntentItemEncoder(tf_keras.layers.Layer):
     def call(self, rows):
         """rows [N,C] int64 with distinct ids -> g and c side by side, [N,2d]; zeros for id 0."""
         ids = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # of a hidden id zeros, see ``items``
-        content = None if self.content is None else tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0]))
+        content = None if self.content is None else embeddings.rows_at(self.content, tf.abs(rows[:, 0]))
         return self._encoded(ids, rows, content)
 
     def encode_described(self, rows, content):

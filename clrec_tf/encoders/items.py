@@ -103,10 +103,11 @@ class ItemEncoder(tf_keras.layers.Layer):
         distinct, inverse = distinct_rows(rows)
         return tf.gather(self.encode_distinct(distinct), inverse)
 
-    def encode_distinct(self, rows):
-        """rows [U,C] with distinct ids -> [U,d]."""
-        ids = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # hidden ids read as zeros, as that of nothing does
-        content = None if self.content is None else tf.nn.embedding_lookup(self.content, tf.abs(rows[:, 0]))
+    def encode_distinct(self, rows, ids=None):
+        """rows [U,C] with distinct ids, and what the table has of these [U,d] (None: it is looked up) -> [U,d]."""
+        if ids is None:
+            ids = self.ids.rows_of(tf.maximum(rows[:, 0], 0))  # hidden ids read as zeros, as that of nothing does
+        content = None if self.content is None else embeddings.rows_at(self.content, tf.abs(rows[:, 0]))
         return self._encoded(ids, rows, content)
 
     def encode_described(self, rows, content):

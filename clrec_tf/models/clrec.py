@@ -149,8 +149,8 @@ class CLRec(TwoTower):
         """See `TwoTower.for_targets`: what the user encoder makes of several."""
         return users if self.num_intents == 1 else self.score_vectors(self.user_encoder.for_targets(users, targets))
 
-    def _history_items(self, rows):
-        return self.item_encoder.encode_distinct(rows)
+    def _history_items(self, rows, ids=None):
+        return self.item_encoder.encode_distinct(rows, ids)
 
     def _encode_rows(self, items, places, batch, training):
         batch_size, length = batch["history"].shape[:2]

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from clrec_tf.encoders.embeddings import EmbeddingTable
+from clrec_tf.encoders.embeddings import rows_at
 from clrec_tf.losses import momentum as averages
 from clrec_tf.models.batches import as_histories
 
@@ -52,7 +53,7 @@ class KeyEncoder:
 
     def _read(self, table, ids, queries, stamps):
         """A table's keys at distinct ids [N], up to date -> [N,d]."""
-        keys, queries, stamps = (tf.nn.embedding_lookup(each, ids) for each in (table, queries, stamps))
+        keys, queries, stamps = (rows_at(each, ids) for each in (table, queries, stamps))
         return tf.stop_gradient(averages.caught_up(keys, queries, stamps, self.steps, self._momentum))
 
     def candidates(self, rows) -> tf.Tensor:

@@ -122,21 +122,21 @@ class TwoTower(TowerFacts, tf_keras.Model):
         target, histories = batch["target"], [batch, as_histories(batch)] if "after" in batch else [batch]
         clicks = [tf.reshape(each["history"], [-1, target.shape[1]]) for each in histories]
         candidates = [target] if candidate_rows is None else [candidate_rows, target]
+        # The candidates come first, so their distinct items are the first of all distinct ones.
+        distinct, inverse = distinct_rows(tf.concat(candidates + clicks, axis=0))
+        of_targets, *of_clicks = _parted(inverse, candidates + clicks)[len(candidates) - 1:]
         if self.candidate_features:
-            # The candidates come first, so their distinct items are the first of all distinct ones.
-            distinct, inverse = distinct_rows(tf.concat(candidates + clicks, axis=0))
             hiding = training and self.id_dropout
             items = self._history_items(with_hidden_ids(distinct, hiding, batch["seed"]) if hiding else distinct)
-            places = _parted(inverse, candidates + clicks)[len(candidates) - 1:]
-            targets, users, beside = self._encode_rows(items, tf.concat(places[:2], axis=0), batch, training)
-            after = self._encode_users(items, places[2:], histories[1:], training)
+            places = tf.concat([of_targets, of_clicks[0]], axis=0)
+            targets, users, beside = self._encode_rows(items, places, batch, training)
+            after = self._encode_users(items, of_clicks[1:], histories[1:], training)
         else:
-            distinct, inverse = distinct_rows(tf.concat(candidates, axis=0))
-            items = self.item_encoder.ids.rows_of(distinct[:, 0])
-            targets = tf.gather(items, inverse[tf.size(inverse) - tf.shape(target)[0]:])
-            clicked, places = distinct_rows(tf.concat(clicks, axis=0))
-            (users, beside), *after = self._encode_users(
-                self._history_items(clicked), _parted(places, clicks), histories, training)
+            items = self.item_encoder.ids.rows_of(distinct[:, 0])  # once for both towers
+            targets = tf.gather(items, of_targets)
+            clicked, places = tf.unique(tf.concat(of_clicks, axis=0))
+            read = self._history_items(tf.gather(distinct, clicked), tf.gather(items, clicked))
+            (users, beside), *after = self._encode_users(read, _parted(places, clicks), histories, training)
         positives, after = self.score_vectors(targets), after[0][0] if after else None
         users = self.for_targets(users, positives)
         if candidate_rows is None:
@@ -147,8 +147,12 @@ class TwoTower(TowerFacts, tf_keras.Model):
         vectors = self.candidate_vectors(items[:tf.size(counts)])
         return Encoded(users, positives, vectors, distinct[:tf.size(counts), 0], counts, queued, beside, after)
 
-    def _history_items(self, rows):
-        """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width]."""
+    def _history_items(self, rows, ids=None):
+        """Items as the query tower reads them: distinct rows [U,C] -> [U,history_width].
+
+        `ids` [U,D]: what the id table has of them, where that was looked up already.
+        """
+        del ids  # all of `candidate_features` look up here alone
         return self.item_encoder(rows)
 
     def _encode_users(self, items, places, batches, training):

@@ -39,8 +39,9 @@ class WithoutCategory(tf_keras.layers.Layer):
         """Rows [N,C] int64 with distinct ids -> g [N,d]."""
         return self.encoder(rows)[:, :self.dim]
 
-    def encode_distinct(self, rows):
-        """The same."""
+    def encode_distinct(self, rows, ids=None):
+        """The same; `ids` are looked up here alone."""
+        del ids
         return self(rows)
 
 

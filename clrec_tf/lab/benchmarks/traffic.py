@@ -97,7 +97,7 @@ def row_bytes(model, items: GeneratedItems, config: Config, kind: str) -> dict[s
         columns = [np.unique(column) for column in items.columns(featured)[1:]]
         values += sum(len(ids) * width for ids, width in zip([read, *columns], [config.model.embedding_dim, *widths]))
         numbers += sum(map(len, [read, *columns]))
-    return dict(rows=round(2 * 4 * values / len(steps)), row_numbers=round(2 * 8 * numbers / len(steps)))
+    return dict(rows=round(2 * 4 * values / len(steps)), row_numbers=round(2 * 4 * numbers / len(steps)))
 
 
 def hold_steps(session, config: Config, items: GeneratedItems, kind: str) -> None:
