@@ -202,3 +202,42 @@ def test_without_epochs_there_is_nothing_to_take():
     assignments = Assignments(plan(3), 0)
     assert assignments.total == 0 and assignments.take(0, 1) is None
     assert assignments.advance(1) == 0 and assignments.remaining() == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(PLANS, TAKES)
+def test_what_workers_are_told_to_read_is_neither_in_use_nor_another_s(epoch_plan, takes):
+    assignments, in_use, told = Assignments(epoch_plan, EPOCHS), {}, {}
+    for worker, steps in takes:
+        taken = assignments.take(worker, steps)
+        if taken is None:
+            break
+        if in_use and taken.pool.epoch > max(epoch for epoch, _ in in_use.values()):
+            in_use = {}
+        in_use[worker] = taken.pool.epoch, taken.pool.index
+        told[worker] = taken.ahead and (taken.ahead.epoch, taken.ahead.index)
+        if told[worker]:
+            assert taken.ahead.epoch - taken.pool.epoch in (0, 1)
+            assert taken.ahead.first_batch == 0 and taken.ahead in epoch_plan.pools(taken.ahead.epoch)
+            assert told[worker] not in in_use.values()
+            others = [pool for other, pool in told.items() if other != worker and pool not in in_use.values()]
+            assert told[worker] not in others
+
+
+def test_one_worker_begins_the_pool_that_it_was_told_and_is_told_all_but_the_first():
+    assignments, begun, ahead = Assignments(plan(9, 4, 6), 2), [], []
+    while taken := assignments.take(0, 4):
+        if (taken.pool.epoch, taken.pool.index) not in begun:
+            begun.append((taken.pool.epoch, taken.pool.index))
+            ahead.append(taken.ahead and (taken.ahead.epoch, taken.ahead.index))
+    assert len(begun) == 6 and ahead == begun[1:] + [None]
+
+
+def test_two_workers_begin_what_they_were_told_to_the_end_of_the_epoch():
+    assignments, told, unread = Assignments(plan(*[4] * 6), 2), {}, []
+    for worker in [0, 1] * 12:
+        taken = assignments.take(worker, 2)
+        if taken.first == 0 and taken.pool != told.get(worker):
+            unread.append(taken.pool)
+        told[worker] = taken.ahead
+    assert assignments.taken == assignments.total and len(unread) == 2  # of each worker the first

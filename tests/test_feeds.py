@@ -1,6 +1,7 @@
 """A worker's pool: its batches are those of the iterator, a pool is read once, and what is half read is not used."""
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import tensorflow as tf
 from clrec_tf.data.assignments import Assignments
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.input_pipeline import training_dataset
+from clrec_tf.data import pools
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.training import feeds
 from clrec_tf.training.feeds import PoolFeed
 from clrec_tf.training.runtime import LocalRuntime
 from tests import query_world
@@ -107,15 +110,43 @@ def test_a_pool_is_read_once_and_what_fails_is_not_held(data_dir, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data_dir, folder)
     reader = Reader(str(folder), epochs=1)
-    first = reader.slice(0, 1)
+    first, second = reader.slice(0, 1), reader.slice(1, 1)  # of a pool each; the memory has the second now
     away = tmp_path / "away"
     for name in sorted(os.listdir(folder)):
         if name.startswith("train"):
             os.rename(folder / name, away.with_suffix("." + name))
-    tf.nest.map_structure(np.testing.assert_array_equal, [*first, *reader.slice(0, 1)], reader.expected[:2])
+    later = reader.plan.pools(0)[0].batches
+    tf.nest.map_structure(np.testing.assert_array_equal, [*first, *second, *reader.slice(1, 1)],
+                          [reader.expected[0], *reader.expected[later:later + 2]])
     for _ in range(2):
         with pytest.raises(tf.errors.NotFoundError):
-            reader.slice(1, 1)  # another pool, which is not there any more
-    # The memory holds neither pool now: the first is read again, which fails too, rather than mixed with the other.
+            reader.slice(0, 1)  # the other pool, which is not there any more
+    # The memory holds neither pool now: this one is read again, which fails too, rather than mixed with the other.
     with pytest.raises(tf.errors.NotFoundError):
-        reader.slice(0, 1)
+        reader.slice(1, 1)
+
+
+def test_a_slice_of_the_next_pool_does_not_wait_for_its_files(data_dir, tmp_path, monkeypatch):
+    """They are gone when it begins: the pool was read while the first slice was used."""
+    folder, read = tmp_path / "data", threading.Semaphore(0)
+    shutil.copytree(data_dir, folder)
+
+    def read_pool(files, records, schema):
+        splits = lambda pool: tf.ensure_shape(tf.numpy_function(noted, [pool["splits"]], tf.int64), [None])
+        return pools.read_pool(files, records, schema).map(lambda pool: {**pool, "splits": splits(pool)})
+
+    def noted(splits):
+        read.release()
+        return splits
+
+    monkeypatch.setattr(feeds, "read_pool", read_pool)
+    reader = Reader(str(folder), epochs=1)
+    found = reader.slice(0, 1)
+    assert all(read.acquire(timeout=60) for _ in range(2))  # its own pool, and the next
+    for name in os.listdir(folder):
+        if name.startswith("train"):
+            os.remove(folder / name)
+    while part := reader.slice(0, 3):
+        found += part
+    for batch, expected in zip(found, reader.expected, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)

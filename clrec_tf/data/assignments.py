@@ -1,8 +1,9 @@
 """The batch scheduler: hands out each batch once, and knows at any time which are left.
 
 One reader takes the pools in order (`advance`). Workers of a cluster take slices of pools (`take`): each keeps to a
-pool of its own while that has batches, so that it reads the files once, then begins another, and in the end helps with
-those of others. So a slow worker's share goes to the rest. An epoch's batches are handed out before the next epoch's.
+pool of its own while that has batches, so that it reads the files once, then begins another, which it was told before
+so that it could read ahead, and in the end helps with those of others. So a slow worker's share goes to the rest. An
+epoch's batches are handed out before the next epoch's.
 """
 import dataclasses
 import threading
@@ -15,10 +16,11 @@ from clrec_tf.errors import DataError
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Batches first..first+steps−1 of a pool."""
+    """Batches first..first+steps−1 of a pool, and the pool that the worker will most likely begin next, or None."""
     pool: Pool
     first: int
     steps: int
+    ahead: Optional[Pool]
 
 
 class Assignments:
@@ -38,6 +40,7 @@ class Assignments:
         self.epoch_ends = plan.epoch_ends(epochs)
         self.limit = self.total = self.epoch_ends[-1] if self.epoch_ends else 0
         self._plan, self._epochs, self._lock = plan, epochs, threading.Lock()
+        self._ahead_of_worker = {}  # worker -> pool that it was told to read
         self._begin(position["epoch"] if position else 0)
         if position:
             for pool, taken in position["pools"].items():
@@ -52,8 +55,11 @@ class Assignments:
 
     def _begin(self, epoch: int):
         self._epoch, self._pool_of_worker = epoch, {}
-        self._pools = {pool.index: pool for pool in self._plan.pools(epoch)} if epoch < self._epochs else {}
+        self._pools, self._following = self._pools_of(epoch), self._pools_of(epoch + 1)
         self._taken = dict.fromkeys(self._pools, 0)
+
+    def _pools_of(self, epoch: int) -> dict[int, Pool]:
+        return {pool.index: pool for pool in self._plan.pools(epoch)} if epoch < self._epochs else {}
 
     def _left(self, index: int) -> int:
         return self._pools[index].batches - self._taken[index]
@@ -72,16 +78,42 @@ class Assignments:
             steps, first = min(steps, self._left(index)), self._taken[index]
             self._taken[index] += steps
             self.taken += steps
-            return Slice(self._pools[index], first, steps)
+            return Slice(self._pools[index], first, steps, self._ahead_for(worker))
 
     def _pool_for(self, worker: int) -> int:
-        """The worker's own pool while it has batches, else one that no other worker has, else the fullest."""
+        """The worker's own pool while it has batches, else the one that it was told before, else one that no other
+        worker has or was told, else one that none has begun, else the fullest."""
         open_pools = self._unfinished()
         if self._pool_of_worker.get(worker) in open_pools:
             return self._pool_of_worker[worker]
-        others = {pool for other, pool in self._pool_of_worker.items() if other != worker}
-        free = [index for index in open_pools if index not in others]
+        told = self._ahead_of_worker.get(worker)
+        if told and told.epoch == self._epoch and told.index in open_pools:
+            return told.index
+        free = self._free_for(worker)
+        if not free:
+            others = {pool for other, pool in self._pool_of_worker.items() if other != worker}
+            free = [index for index in open_pools if index not in others][-1:]
         return free[0] if free else max(open_pools, key=self._left)
+
+    def _free_for(self, worker: int) -> list[int]:
+        """Unfinished pools that no worker has and no other one was told to read."""
+        told = {pool.index for other, pool in self._ahead_of_worker.items()
+                if other != worker and pool.epoch == self._epoch}
+        return [index for index in self._pools
+                if self._left(index) and index not in {*self._pool_of_worker.values(), *told}]
+
+    def _ahead_for(self, worker: int) -> Optional[Pool]:
+        """The pool that a worker should read now, to begin it later: what it was told before while that stands, else
+        one that is free, or one of the next epoch."""
+        told = self._ahead_of_worker.pop(worker, None)
+        free = [self._pools[index] for index in self._free_for(worker)]
+        if not free:
+            told_to_others = {(pool.epoch, pool.index) for pool in self._ahead_of_worker.values()}
+            free = [pool for pool in self._following.values() if (pool.epoch, pool.index) not in told_to_others]
+        ahead = told if told in free else next(iter(free), None)
+        if ahead:
+            self._ahead_of_worker[worker] = ahead
+        return ahead
 
     def _unfinished(self) -> list[int]:
         """Pools with batches left, of the next epoch where this one has none."""

@@ -12,8 +12,11 @@ from clrec_tf.data.pools import per_click
 from clrec_tf.data.pools import query_parts
 from clrec_tf.data.pools import read_pool
 from clrec_tf.data.query_features import query_width
+from clrec_tf.training.pool_ahead import NO_POOL
+from clrec_tf.training.pool_ahead import PoolAhead
 
-HEADER = 5  # epoch, pool, records, first batch, steps; then the pool's shards
+SLICE = 2  # first batch and steps; then the pool, then the one to be read ahead
+HEADER = 3  # of a pool: epoch, index, records; then its shards
 
 
 def open_iterator(iterator, steps):
@@ -45,7 +48,7 @@ class IteratorFeed:
 
 
 class PoolFeed:
-    """For workers: each keeps one pool in its memory, and reads another when it is given a slice of another.
+    """For workers: each keeps one pool in its memory, and has the next one read in the background.
 
     Args:
       assignments: hand out slices.
@@ -69,56 +72,73 @@ class PoolFeed:
                          for name, features in query_parts(schema).items()}
         self._variables = {name: local_variable(_empty(shape, dtype), tf.TensorShape(None), dtype)
                            for name, (dtype, shape) in self._fields.items()}
-        self._variables["held"] = local_variable(lambda worker: tf.constant([-1, -1], tf.int64), (2,), tf.int64)
+        self._variables["held"] = local_variable(lambda worker: tf.constant(NO_POOL, tf.int64), (2,), tf.int64)
+        self._ahead = PoolAhead(self._read, *zip(*self._fields.values()), local_variable)
 
     @property
     def spec(self):
         """Of a call's argument."""
-        return tf.TensorSpec([HEADER + self._max_shards], tf.int64)
+        return tf.TensorSpec([SLICE + 2 * (HEADER + self._max_shards)], tf.int64)
 
     def next(self, worker, steps):
         """(steps, arguments of the call) of at most `steps` steps."""
-        work = np.full(HEADER + self._max_shards, -1, np.int64)
         taken = self._assignments.take(worker, steps)
         if taken is None:
-            work[:HEADER] = 0
-            return 0, (tf.constant(work),)
-        pool = taken.pool
-        work[:HEADER] = pool.epoch, pool.index, pool.records, taken.first, taken.steps
-        work[HEADER:HEADER + len(pool.shards)] = pool.shards
+            return 0, (tf.constant(np.concatenate([[0, 0], *[self._numbers(None)] * 2])),)
+        work = np.concatenate([[taken.first, taken.steps], self._numbers(taken.pool), self._numbers(taken.ahead)])
         return taken.steps, (tf.constant(work),)
+
+    def _numbers(self, pool):
+        """A pool as `PoolAhead` has it, int64 [HEADER + shards]; -1 for None and in place of shards."""
+        numbers = np.full(HEADER + self._max_shards, -1, np.int64)
+        if pool is not None:
+            numbers[:HEADER] = pool.epoch, pool.index, pool.records
+            numbers[HEADER:HEADER + len(pool.shards)] = pool.shards
+        return numbers
 
     def open(self, work):
         """In a trace: the work that `next` chose."""
         handles = {name: variable.handle for name, variable in self._variables.items()}
         with tf.device("/device:CPU:0"):
+            first, steps = work[0], work[1]
+            pool, following = tf.split(work[SLICE:], 2)
+            ahead = self._ahead.open()
             held = tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles["held"], dtype=tf.int64), (2,))
-            steps, same = work[4], tf.reduce_all(held == work[:2])
-            ready = tf.cond(same | (steps == 0), lambda: True, lambda: self._load(handles, work))
+            same = tf.reduce_all(held == pool[:2])
+            ready = tf.cond(same | (steps == 0), lambda: True, lambda: self._load(handles, ahead, pool))
             with tf.control_dependencies([ready]):
+                begun = ahead.begin(following)
+            with tf.control_dependencies([begun]):
                 kept = {name: tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles[name], dtype=dtype), shape)
                         for name, (dtype, shape) in self._fields.items()}
 
         def batch_of(step):
             with tf.device("/device:CPU:0"):
                 examples = {name: kept[name] for name in self._examples}
-                return pool_batch(kept, examples, work[:2], work[3] + step, self._plan, self._max_history,
+                return pool_batch(kept, examples, pool[:2], first + step, self._plan, self._max_history,
                                   self._time_dropout)
         return batch_of, steps
 
-    def _load(self, handles, work):
-        """Reads a pool into the worker's variables. What is half read is held by no name."""
+    def _read(self, pool):
+        """A dataset of one pool, the tensors of `_fields`."""
+        shards = pool[HEADER:]
+        files = tf.gather(tf.constant(self._files), tf.boolean_mask(shards, shards >= 0))
+
+        def fields(parsed):
+            known = parsed | pool_examples(parsed, pool[:2], self._plan)
+            return tuple(known[name] for name in self._fields)
+
+        return read_pool(files, pool[2], self._schema).map(fields)
+
+    def _load(self, handles, ahead, pool):
+        """Brings a pool into the worker's variables. What is half there is held by no name."""
         def assign(name, value):
             return tf.raw_ops.AssignVariableOp(resource=handles[name], value=value, validate_shape=False)
 
-        forget = assign("held", tf.constant([-1, -1], tf.int64))
-        shards = work[HEADER:]
-        files = tf.gather(tf.constant(self._files), tf.boolean_mask(shards, shards >= 0))
-        with tf.control_dependencies([forget]):
-            pool = read_pool(files, work[2], self._schema).get_single_element()
-        pool |= pool_examples(pool, work[:2], self._plan)
-        with tf.control_dependencies([assign(name, pool[name]) for name in self._fields]):
-            held = assign("held", work[:2])
+        with tf.control_dependencies([assign("held", tf.constant(NO_POOL, tf.int64))]):
+            fields = ahead.take(pool)
+        with tf.control_dependencies([assign(name, value) for name, value in zip(self._fields, fields)]):
+            held = assign("held", pool[:2])
         with tf.control_dependencies([held]):
             return tf.constant(True)
 
