@@ -131,15 +131,15 @@ def test_a_slice_of_the_next_pool_does_not_wait_for_its_files(data_dir, tmp_path
     folder, read = tmp_path / "data", threading.Semaphore(0)
     shutil.copytree(data_dir, folder)
 
-    def read_pool(files, records, schema):
-        splits = lambda pool: tf.ensure_shape(tf.numpy_function(noted, [pool["splits"]], tf.int64), [None])
-        return pools.read_pool(files, records, schema).map(lambda pool: {**pool, "splits": splits(pool)})
+    def serialized_pool(files, records):
+        whole = pools.serialized_pool(files, records)
+        return whole.map(lambda found: tf.ensure_shape(tf.numpy_function(noted, [found], tf.string), [None]))
 
-    def noted(splits):
+    def noted(found):
         read.release()
-        return splits
+        return found
 
-    monkeypatch.setattr(feeds, "read_pool", read_pool)
+    monkeypatch.setattr(feeds, "serialized_pool", serialized_pool)
     reader = Reader(str(folder), epochs=1)
     found = reader.slice(0, 1)
     assert all(read.acquire(timeout=60) for _ in range(2))  # its own pool, and the next

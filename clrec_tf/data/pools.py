@@ -112,8 +112,13 @@ def known_of_clicks(pool, clicks, mask, answered, sequences, targets) -> dict:
     return known if query is None else {**known, "query": query}
 
 
+def serialized_pool(files, records) -> tf.data.Dataset:
+    """Dataset of one element, [n] string, of [G] files: the `records` sequences that they should hold, or how many there
+    are, but one more at most."""
+    # One more than promised is asked for, so that a file with too many records shows itself too.
+    return tf.data.TFRecordDataset(files, buffer_size=8 << 20).batch(records + 1)
+
+
 def read_pool(files, records, schema: schema_lib.Schema) -> tf.data.Dataset:
     """Dataset of one element, what `parse_pool` gives for [G] files that hold `records` sequences."""
-    serialized = tf.data.TFRecordDataset(files, buffer_size=8 << 20)
-    # One more than promised is asked for, so that a file with too many records shows itself too.
-    return serialized.batch(records + 1).map(lambda whole: parse_pool(whole, records, files, schema))
+    return serialized_pool(files, records).map(lambda whole: parse_pool(whole, records, files, schema))

@@ -8,9 +8,10 @@ import tensorflow as tf
 from clrec_tf.data.input_pipeline import example_fields
 from clrec_tf.data.input_pipeline import pool_batch
 from clrec_tf.data.input_pipeline import pool_examples
+from clrec_tf.data.pools import parse_pool
 from clrec_tf.data.pools import per_click
 from clrec_tf.data.pools import query_parts
-from clrec_tf.data.pools import read_pool
+from clrec_tf.data.pools import serialized_pool
 from clrec_tf.data.query_features import query_width
 from clrec_tf.training.pool_ahead import NO_POOL
 from clrec_tf.training.pool_ahead import PoolAhead
@@ -48,7 +49,7 @@ class IteratorFeed:
 
 
 class PoolFeed:
-    """For workers: each keeps one pool in its memory, and has the next one read in the background.
+    """For workers: each keeps one pool in its memory, and has the files of the next one read in the background.
 
     Args:
       assignments: hand out slices.
@@ -73,7 +74,7 @@ class PoolFeed:
         self._variables = {name: local_variable(_empty(shape, dtype), tf.TensorShape(None), dtype)
                            for name, (dtype, shape) in self._fields.items()}
         self._variables["held"] = local_variable(lambda worker: tf.constant(NO_POOL, tf.int64), (2,), tf.int64)
-        self._ahead = PoolAhead(self._read, *zip(*self._fields.values()), local_variable)
+        self._ahead = PoolAhead(self._read, local_variable)
 
     @property
     def spec(self):
@@ -107,8 +108,7 @@ class PoolFeed:
             same = tf.reduce_all(held == pool[:2])
             ready = tf.cond(same | (steps == 0), lambda: True, lambda: self._load(handles, ahead, pool))
             with tf.control_dependencies([ready]):
-                begun = ahead.begin(following)
-            with tf.control_dependencies([begun]):
+                ahead.begin(following)  # beside the steps, which need not wait for it
                 kept = {name: tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handles[name], dtype=dtype), shape)
                         for name, (dtype, shape) in self._fields.items()}
 
@@ -119,16 +119,13 @@ class PoolFeed:
                                   self._time_dropout)
         return batch_of, steps
 
-    def _read(self, pool):
-        """A dataset of one pool, the tensors of `_fields`."""
+    def _files_of(self, pool):
         shards = pool[HEADER:]
-        files = tf.gather(tf.constant(self._files), tf.boolean_mask(shards, shards >= 0))
+        return tf.gather(tf.constant(self._files), tf.boolean_mask(shards, shards >= 0))
 
-        def fields(parsed):
-            known = parsed | pool_examples(parsed, pool[:2], self._plan)
-            return tuple(known[name] for name in self._fields)
-
-        return read_pool(files, pool[2], self._schema).map(fields)
+    def _read(self, pool):
+        """A dataset of one element, a pool's records."""
+        return serialized_pool(self._files_of(pool), pool[2])
 
     def _load(self, handles, ahead, pool):
         """Brings a pool into the worker's variables. What is half there is held by no name."""
@@ -136,8 +133,9 @@ class PoolFeed:
             return tf.raw_ops.AssignVariableOp(resource=handles[name], value=value, validate_shape=False)
 
         with tf.control_dependencies([assign("held", tf.constant(NO_POOL, tf.int64))]):
-            fields = ahead.take(pool)
-        with tf.control_dependencies([assign(name, value) for name, value in zip(self._fields, fields)]):
+            parsed = parse_pool(ahead.take(pool), pool[2], self._files_of(pool), self._schema)
+        parsed |= pool_examples(parsed, pool[:2], self._plan)
+        with tf.control_dependencies([assign(name, parsed[name]) for name in self._fields]):
             held = assign("held", pool[:2])
         with tf.control_dependencies([held]):
             return tf.constant(True)
