@@ -60,9 +60,9 @@ def assert_same(one: dict, other: dict):
 
 @pytest.mark.parametrize("settings", [
     dict(model=dict(queue="cached", pretext="u2u", u2u_queue_size=40, momentum_encoder=.99)),
-    dict(model=dict(queue="raw")), dict(model=dict(queue="in_batch", user_encoder="svdpp")),
+    dict(model=dict(queue="raw", gradient_dtype="bfloat16")), dict(model=dict(queue="in_batch", user_encoder="svdpp")),
     dict(loss=dict(loss="sampled_softmax", num_negatives=20)),
-], ids=["cached, keys and u2u", "raw", "in_batch of two tables", "sampled_softmax"])
+], ids=["cached, keys and u2u", "raw, rounded gradients", "in_batch of two tables", "sampled_softmax"])
 def test_one_worker_trains_what_one_process_trains(data_dir, one_worker, tmp_path, settings):
     assert_agrees_with_one_process(data_dir, one_worker, tmp_path, {**WIDE, **settings.get("model", {})},
                                    settings.get("loss", {}), {})

@@ -141,6 +141,25 @@ def test_gradients_have_the_short_numbers_too():
     assert [gradient.indices.dtype for gradient in tape.gradient(loss, shards)] == [tf.int32] * 2
 
 
+@pytest.mark.parametrize("kind", ["lazy_adam", "adagrad"])
+def test_rounded_gradients_update_as_those_that_were_rounded_before(kind):
+    """Sparse and dense. 1 + 2⁻⁹ is half of bfloat16's step at 1, and becomes 1; 3 + 2⁻⁴ has few enough digits."""
+    values, ends = np.float32([[1 + 2 ** -9, 3 + 2 ** -4, -1 / 3]]), {}
+    assert tf.cast(values, tf.bfloat16).numpy().astype(float)[0, :2].tolist() == [1, 3 + 2 ** -4]
+    rounded = tf.cast(tf.cast(values, tf.bfloat16), tf.float32).numpy()
+    for name, (dtype, given) in dict(by_setting=("bfloat16", values), before=("float32", rounded),
+                                     not_at_all=("float32", values)).items():
+        optimizer = build_optimizer(TrainConfig(optimizer=kind, learning_rate=.1, gradient_dtype=dtype), 10)
+        table, dense = tf.Variable(tf.ones((V, D))), tf.Variable(tf.ones((1, D)))
+        optimizer.build([table, dense])
+        for gradient in (tf.constant(given), tf.constant(given[:, ::-1].copy())):
+            sparse = tf.IndexedSlices(gradient, tf.constant([4]), (V, D))
+            optimizer.apply_gradients([(sparse, table), (gradient, dense)])
+        ends[name] = np.concatenate([table.numpy(), dense.numpy()])
+    np.testing.assert_array_equal(ends["by_setting"], ends["before"])
+    assert (ends["by_setting"] != ends["not_at_all"]).any(axis=1).tolist() == [row in (4, V) for row in range(V + 1)]
+
+
 def test_global_norm_and_scaling_of_mixed_gradients():
     sparse = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([0, 5]), (9, 1))
     dense = tf.constant([12.0])

@@ -48,6 +48,9 @@ class TrainConfig(Section):
     final_learning_rate_ratio: float = setting(0.0, "Where cosine ends, relative to the peak.", lower=0.0, upper=1.0)
     weight_decay: float = setting(0.0, "Decoupled weight decay; of tables only the rows in use decay.", lower=0.0)
     clip_norm: float = setting(5.0, "Global gradient norm is clipped to this (0: off).", lower=0.0)
+    gradient_dtype: str = setting("float32",
+        "What gradients, clipped, are rounded to before the optimizer sees them. bfloat16 (8 bits of precision): "
+        "workers of a cluster send half as many bytes.", choices=("float32", "bfloat16"))
     steps_per_call: int = setting(20, "Steps per dispatched call.", lower=1)
     time_dropout: float = setting(0.02,
         "Share of examples trained without time stamps, so that the row for unknown time is trained.",

@@ -69,17 +69,31 @@ def _are_distinct(indices) -> bool:
     return True
 
 
+def _cast(gradient, dtype):
+    """A gradient with values of a type; None stays None."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return None if gradient is None else tf.cast(gradient, dtype)
+    return tf.IndexedSlices(tf.cast(gradient.values, dtype), gradient.indices, gradient.dense_shape)
+
+
 class _RowsInUse(DistinctRows):
     """What the sparse optimizers share; mixed into a Keras optimizer.
 
     Gradients come with rows that do not repeat (see `summed_rows`). `row_decay` is decoupled weight decay (Loshchilov &
-    Hutter 2019) of the rows in use only.
+    Hutter 2019) of the rows in use only. Gradients are rounded to `gradient_dtype` where they were computed, and made
+    the variable's type again where that lives, so that they travel in the former.
     """
 
-    row_decay = 0.0
+    row_decay, gradient_dtype = 0.0, tf.float32
+
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+        """Rounds, then updates all variables; returns the number of updates."""
+        pairs = [(_cast(gradient, self.gradient_dtype), variable) for gradient, variable in grads_and_vars]
+        return super().apply_gradients(pairs, *args, **kwargs)
 
     def update_step(self, gradient, variable):
         """Decays, then updates."""
+        gradient = _cast(gradient, variable.dtype)
         if self.row_decay:
             shrink = tf.cast(self.learning_rate, variable.dtype) * self.row_decay
             if isinstance(gradient, tf.IndexedSlices):
@@ -139,5 +153,5 @@ def build_optimizer(config: TrainConfig, total_steps: int) -> tf_keras.optimizer
                               config.final_learning_rate_ratio)
     make = {"lazy_adam": functools.partial(LazyAdam, beta_2=config.adam_beta2), "adagrad": RowAdagrad}[config.optimizer]
     optimizer = make(learning_rate=schedule, jit_compile=False)  # XLA fails under parameter servers
-    optimizer.row_decay = config.weight_decay
+    optimizer.row_decay, optimizer.gradient_dtype = config.weight_decay, tf.as_dtype(config.gradient_dtype)
     return optimizer
