@@ -219,6 +219,15 @@ def test_a_record_longer_than_its_file_is_refused_before_tensorflow_dies_of_it(c
         schema_lib.load_manifest(str(copy), "sha256")
 
 
+def test_a_record_that_is_none_names_its_shard(copy):
+    """TensorFlow's text about it quotes bytes that are no text, and so is none itself (found by fuzzing)."""
+    manifest = schema_lib.load_manifest(str(copy))
+    head, record = struct.pack("<Q", 3), b"&*\xdb"
+    (copy / manifest.shards["catalogue"][0].name).write_bytes(head + masked_crc(head) + record + masked_crc(record))
+    with pytest.raises(DataError, match="is damaged after 1 records"):
+        read_catalogue(str(copy), schema_lib.load_schema(str(copy)), manifest)
+
+
 def test_lengths_of_sound_files_pass(data):
     for split, shards in schema_lib.load_manifest(data, "sha256").shards.items():
         assert shards or split == "none"

@@ -37,8 +37,9 @@ def parsed_batches(data_dir: str, shards: tuple[Shard, ...], spec: dict) -> Iter
                 for serialized in tf.data.TFRecordDataset(path, buffer_size=2**20).batch(_BATCH):
                     records += len(serialized)
                     yield shard, tf.io.parse_example(serialized, spec)
-            except tf.errors.OpError as error:
-                raise DataError(f"shard {path} is damaged after {records} records: {error.message}") from error
+            except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: its text quotes what is no UTF-8
+                why = getattr(error, "message", "TensorFlow cannot parse a record")
+                raise DataError(f"shard {path} is damaged after {records} records: {why}") from error
         if records != shard.records:
             raise DataError(f"shard {path} holds {records} records, the manifest says {shard.records}: it is truncated "
                             "or was changed")

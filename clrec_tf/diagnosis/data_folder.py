@@ -55,9 +55,9 @@ def _records(about: About, data_dir: str, manifest: schema_lib.Manifest) -> Iter
             for _ in read_pool(tf.constant([os.path.join(data_dir, shard.name)]), tf.constant(shard.records, tf.int64),
                                schema):
                 pass
-        except tf.errors.OpError as error:
-            sound = False
-            yield about.fault(f"{os.path.join(data_dir, shard.name)}: {error.message[:300]}", REMEDY)
+        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: its text quotes what is no UTF-8
+            sound, why = False, getattr(error, "message", "TensorFlow cannot parse a record")
+            yield about.fault(f"{os.path.join(data_dir, shard.name)}: {why[:300]}", REMEDY)
     read_catalogue(data_dir, schema, manifest)
     for split in ("valid", "test"):
         if manifest.shards.get(split) and manifest.records(split):
