@@ -100,7 +100,8 @@ def settle_numbers(job: Job, facts: dict, checked: Checked) -> Numbers:
     report["plausibility"] = plausibility.of_clicks(
         _seen(users, items, facts, timed), users["user"], items["item"], time.time(), settings.utc_offset)
     rule = split_rule.of_log(users["last"].to_numpy() if timed else None, settings, job.seed)
-    return Numbers(checked, report, found.count("clicks"), users["user"], users[PLACE].to_numpy(), described, kinds, entries, columns, rule)
+    return Numbers(checked, report, found.count("clicks"), users["user"], users[PLACE].to_numpy(), described,
+                   kinds, entries, columns, rule)
 
 
 def _seen(users, items, facts, timed) -> plausibility.Seen:

@@ -150,20 +150,21 @@ def _check_alike(job: Job, files: list[FileForm]) -> None:
     for form in files[1:]:
         names = [f"{job.files[one.number]}" for one in (form, first)]
         if set(form.columns) != set(first.columns):
-            raise DataError(f"{job.settings.input}: {names[0]} has the columns {', '.join(form.columns)}, and {names[1]} "
-                            f"{', '.join(first.columns)}: give all parts the same header, or if they have none --columns")
+            raise DataError(f"{job.settings.input}: {names[0]} has the columns {', '.join(form.columns)}, and "
+                            f"{names[1]} {', '.join(first.columns)}: give all parts the same header, or if they have "
+                            "none --columns")
         if form.types != first.types:
             odd = next(one for one in zip(form.types, first.types) if one[0] != one[1])
             raise UserError(f"--runner=beam reads each file by itself, and {names[0]} has {odd[0][0]} as {odd[0][1]}, "
                             f"{names[1]} as {odd[1][1]}: {remedy}")
         if form.first_line != first.first_line:
-            raise UserError(f"--runner=beam reads each file by itself, and of {names[0]} and {names[1]} one alone has a "
-                            f"header: {remedy}")
-    nested = next((name for name, dtype in first.types if name.startswith("c:") and dtype.startswith(("List", "Array"))),
-                  None)
+            raise UserError(f"--runner=beam reads each file by itself, and of {names[0]} and {names[1]} one alone has "
+                            f"a header: {remedy}")
+    nested = next((name for name, dtype in first.types
+                   if name.startswith("c:") and dtype.startswith(("List", "Array"))), None)
     if nested:
-        raise UserError(f"--runner=beam does not read --context_columns that hold lists, such as {nested[2:]}: write them "
-                        "as text with --multi_separator, or prepare with --runner=local")
+        raise UserError(f"--runner=beam does not read --context_columns that hold lists, such as {nested[2:]}: write "
+                        "them as text with --multi_separator, or prepare with --runner=local")
 
 
 def check_rows(job: Job, element: tuple[int, pl.DataFrame], form: Form) -> Iterator:

@@ -51,7 +51,7 @@ def files_of(settings: PrepareConfig) -> Files:
       UserError: see `logs.open_log`; or impressions are given, which no pipeline reads.
     """
     if settings.impressions:
-        raise UserError(f"--runner=beam does not read --impressions={settings.impressions}: prepare with --runner=local")
+        raise UserError(f"--runner=beam does not read --impressions={settings.impressions}: give --runner=local")
     if settings.format in _BY_FILE and settings.input:
         return Files(tuple(part.path for part in file_sets.find(settings.input, "input")), dict(input=settings.input))
     source = logs.open_log(settings)
@@ -132,16 +132,16 @@ def _run(job: Job, options: PipelineOptions) -> None:
     except Exception as error:  # pylint: disable=broad-exception-caught
         raise _failed(job, error) from error
     if not os.path.exists(os.path.join(job.folder, pipeline_lib.RESULT)):
-        raise ClusterError(f"--runner=beam: the pipeline ended as {state} without a result in {job.folder}: every worker "
-                           "must see --input and --data_dir under the same names")
+        raise ClusterError(f"--runner=beam: the pipeline ended as {state} without a result in {job.folder}: every "
+                           "worker must see --input and --data_dir under the same names")
 
 
 def _failed(job: Job, error: Exception) -> ClusterError:
     """What Beam says of a failure, without the traceback that it repeats at every level."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     logging.debug("%s", error)
-    said = next((line for line in reversed(lines) if not line.startswith(("File ", "During ", "Traceback", "The above"))),
-                lines[0])
+    said = next((line for line in reversed(lines)
+                 if not line.startswith(("File ", "During ", "Traceback", "The above"))), lines[0])
     return ClusterError(f"--runner=beam: the pipeline failed ({said[:500]}); check --beam_options="
                         f"{job.settings.beam_options}, and that every worker has this package and sees --input and "
                         "--data_dir under the same names")

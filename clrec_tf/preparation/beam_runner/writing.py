@@ -48,7 +48,8 @@ def _sequences(group: Group, counted: Counted) -> dict[str, Sequences]:
     """Sequences of a group, whose users are numbered as in the log."""
     clicks = dataclasses.replace(group.clicks, context=counted.context(group.clicks.context))
     found = data_set.sequences_of(clicks, group.part, group.mask, counted.tables.vocabulary)
-    return {split: dataclasses.replace(own, user=group.users[own.user].astype(np.int32)) for split, own in found.items()}
+    return {split: dataclasses.replace(own, user=group.users[own.user].astype(np.int32))
+            for split, own in found.items()}
 
 
 def sizes_of(job: Job, element: tuple[int, Group], counted: Counted) -> Iterator[Fact]:
@@ -58,7 +59,8 @@ def sizes_of(job: Job, element: tuple[int, Group], counted: Counted) -> Iterator
     sequences = _sequences(group, counted)
     yield Fact("tally sizes", sizes.counts(group.clicks, group.part, group.mask, sequences, vocabulary))
     rows = dict(zip(counted.feature_names, counted.tables.feature_rows))
-    for name, pairs in foresight.pairs_of_features(group.clicks, group.mask, group.users[group.clicks.user], rows).items():
+    numbers = group.users[group.clicks.user]
+    for name, pairs in foresight.pairs_of_features(group.clicks, group.mask, numbers, rows).items():
         yield Fact(f"counts pairs of {name}", pairs)
     for split, own in sequences.items():
         yield Fact(f"rows users of {split}", pl.DataFrame({"user": own.user}))
@@ -71,7 +73,8 @@ def settle_places(job: Job, facts: dict, counted: Counted) -> Dealt:
     tables_lib.report_of(tables, facts["tally sizes"], pairs, report)
     dataset = data_set.dataset_of(tables, {}, None, report)
     plausibility.add(report, counted.lines, dataset.largest_dense_value, job.settings)
-    users = {split: np.sort(facts[f"rows users of {split}"]["user"].to_numpy()) for split in ("train", *sizes.EVALUATED)}
+    users = {split: np.sort(facts[f"rows users of {split}"]["user"].to_numpy())
+             for split in ("train", *sizes.EVALUATED)}
     orders = data_folder.dealt({split: len(own) for split, own in users.items()}, job.seed)
     return Dealt(dataset, users, {split: np.argsort(order) for split, order in orders.items()})
 
@@ -108,7 +111,7 @@ def finish(job: Job, facts: dict, dealt: Dealt) -> Dataset:
     for split, own in shards.items():
         found, wanted = sum(shard.records for shard in own), len(dealt.users[split])
         if found != wanted or len(own) != dealt.shards(split, job.settings.shard_records):
-            raise DataError(f"--runner=beam has written {found} of {wanted} sequences of the {split} part: prepare again")
+            raise DataError(f"--runner=beam has written {found} of {wanted} sequences of the {split} part: run again")
     for name in os.listdir(job.folder):
         if UNFINISHED in name:  # of a bundle that failed
             os.remove(os.path.join(job.folder, name))
