@@ -23,12 +23,16 @@ from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
 from clrec_tf.retrieval.similar_items import similar_items
+from clrec_tf.retrieval.stored_versions import reads_bundle
+from clrec_tf.retrieval.stored_versions import reads_bundle_of_run
 from clrec_tf.retrieval.user_requests import parse_item
 from clrec_tf.retrieval.user_requests import read_json_lines
 from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.retrieval.vectors_file import write_vectors
 from clrec_tf.settings.serving import RetrieveConfig
+from clrec_tf.stores.files import reads_files
+from clrec_tf.stores.files import writes_file
 from clrec_tf.system import atomic
 from clrec_tf.system.watched import watched
 
@@ -172,5 +176,9 @@ def _bulk(retriever: Retriever, settings: RetrieveConfig):
             _write_embeddings(retriever, settings.embeddings, user_ids, parts)
 
 
+STORES = dict(export_dir=reads_bundle, workdir=reads_bundle_of_run, users=reads_files, output=writes_file,
+              embeddings=writes_file, vectors=writes_file)
+
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths.export_dir", "paths.workdir", "retrieve", "dial.popularity"), usage=USAGE)
+    command_line.run(main, uses=("paths.export_dir", "paths.workdir", "retrieve", "dial.popularity", "stores"),
+                     usage=USAGE, stores=STORES)

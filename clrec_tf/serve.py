@@ -12,6 +12,9 @@ from clrec_tf.retrieval.export_folder import checked_export_dir
 from clrec_tf.retrieval.export_folder import export_dir_of
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.signatures import check_model_name
+from clrec_tf.server.stored_folder import follows_versions
+from clrec_tf.server.stored_folder import follows_versions_of_run
+from clrec_tf.stores.outbox import collects_files
 from clrec_tf.system import atomic
 
 USAGE = """python -m clrec_tf.serve: serves the newest version in a folder of bundles, and newer ones as they appear.
@@ -50,14 +53,16 @@ def main(config: Config) -> None:
                              popularity=config.dial.one)
     metrics = metrics_lib.Metrics()
     versions = Versions(export_dir, settings.serve_version, lambda bundle: Engine(bundle, defaults, metrics.observe),
-                        metrics.swapped, metrics.refused)
+                        metrics.swapped, metrics.refused, metrics.unreachable)
     logging.info("loading from %s", export_dir)
     versions.start()
     server.serve(settings, versions, metrics)
 
 
+STORES = dict(export_dir=follows_versions, workdir=follows_versions_of_run, impression_log=collects_files)
+
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a version beside which another can be looked for
     command_line.run(main, uses=(
-        "serve", "paths.export_dir", "paths.workdir", "dial.popularity",
-        *(f"retrieve.{name}" for name in ("k", "exclude_seen", "intents", "merge"))), usage=USAGE)
+        "serve", "paths.export_dir", "paths.workdir", "dial.popularity", "stores",
+        *(f"retrieve.{name}" for name in ("k", "exclude_seen", "intents", "merge"))), usage=USAGE, stores=STORES)

@@ -17,6 +17,11 @@ from clrec_tf.data.stored_data import makes_data_set
 from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.stored_inputs import STORES as PREPARE_STORES
+from clrec_tf.publishing.stored_exports import exports_run
+from clrec_tf.publishing.stored_exports import exports_to
+from clrec_tf.retrieval.stored_versions import reads_bundle
+from clrec_tf.stores import names
+from clrec_tf.stores.files import reads_files
 from clrec_tf.system.callable_module import make_callable
 from clrec_tf.system import json_log
 from clrec_tf.training.cluster import roles
@@ -88,7 +93,7 @@ def run_stage(stage: str, config: Config) -> int:
         evaluate(config)
     elif stage == "export":
         from clrec_tf.publishing.export_run import export
-        print(export(config))
+        print(names.address_of(export(config)))
     else:
         from clrec_tf.retrieval.show import show
         show(config)
@@ -128,17 +133,28 @@ def _data_dir(address, flag, door):
 
 def _workdir(address, flag, door):
     """Opens --workdir in a store, by stages and role."""
-    if "export" in door.values["stages"] and not door.values["export_dir"]:
-        raise UserError(f"--stages={','.join(door.values['stages'])} with --{flag}={address}: the versions that are "
-                        "published there are not known here; give --export_dir too, or leave export to its own command")
-    if "train" not in door.values["stages"]:
-        return stored_run.reads_run(address, flag, door)
+    run = _run_opener(door.values)
+    exports = "export" in door.values["stages"]
+    return exports_run(run, address, flag, door) if exports else run(address, flag, door)
+
+
+def _run_opener(values):
+    """The opener of a run, by stages and role."""
+    if "train" not in values["stages"]:
+        return stored_run.reads_run
     task = roles.task_from_environment()
-    return (stored_roles.run_opener(task, door.values) if task else stored_run.keeps_run)(address, flag, door)
+    return stored_roles.run_opener(task, values) if task else stored_run.keeps_run
 
 
-STORES = PREPARE_STORES | dict(data_dir=_data_dir, init_from=stored_run.starts_from_run, workdir=_workdir,
-                               eval_checkpoint=stored_run.reads_checkpoint)
+def _export_dir(address, flag, door):
+    """Opens --export_dir in a store, by stages."""
+    return (exports_to if "export" in door.values["stages"] else reads_bundle)(address, flag, door)
+
+
+STORES = PREPARE_STORES | dict(
+    data_dir=_data_dir, init_from=stored_run.starts_from_run, export_dir=_export_dir, workdir=_workdir,
+    eval_checkpoint=stored_run.reads_checkpoint, export_checkpoint=stored_run.reads_checkpoint,
+    attribute_items=reads_files)
 
 
 make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)

@@ -3,8 +3,11 @@ from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.config import require
 from clrec_tf.errors import UserError
+from clrec_tf.publishing.stored_exports import updates_version
 from clrec_tf.publishing.update_bundle import update_bundle
 from clrec_tf.retrieval.export_folder import checked_export_dir
+from clrec_tf.stores import names
+from clrec_tf.stores.files import reads_files
 
 USAGE = """python -m clrec_tf.update_index: inserts, updates and deletes items of a bundle's newest version.
 
@@ -25,8 +28,11 @@ def main(config: Config) -> None:
     if settings.upsert and not settings.upsert.endswith((".jsonl", ".parquet")):
         raise UserError(f"--upsert={settings.upsert}: the name must end in .jsonl or .parquet")
     export_dir = checked_export_dir(export_dir, may_be_version=True)
-    print(update_bundle(export_dir, settings.upsert, settings.withdraw, config.export.target_recall))
+    print(names.address_of(update_bundle(export_dir, settings.upsert, settings.withdraw, config.export.target_recall)))
 
+
+STORES = dict(export_dir=updates_version, upsert=reads_files, withdraw=reads_files)
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths.export_dir", "update", "export.target_recall"), usage=USAGE)
+    command_line.run(main, uses=("paths.export_dir", "update", "export.target_recall", "stores"), usage=USAGE,
+                     stores=STORES)

@@ -15,6 +15,7 @@ from clrec_tf.retrieval import manifest as manifest_lib
 from clrec_tf.retrieval.updated_index import UpdatedIndex
 
 _MASK_FILE = os.path.join(INDEX_FOLDER, DELETED_FILE)
+FILES = (IDS_FILE, DELETED_IDS_FILE, _MASK_FILE)  # that are read of a version
 
 
 def without_deleted(export_dir: str, index: Index, item_ids: np.ndarray, folder: str, forget: bool) -> Index:
@@ -92,8 +93,7 @@ def save(folder: str, ids: np.ndarray) -> None:
 def _read(folder) -> tuple[np.ndarray, np.ndarray, int]:
     """Ids that are deleted in a version, all of its ids, and how many of these are its export's."""
     manifest = manifest_lib.read_manifest(folder)
-    names = (IDS_FILE, DELETED_IDS_FILE, _MASK_FILE)
-    manifest_lib.check_files(folder, {name: manifest["files"][name] for name in names if name in manifest["files"]})
+    manifest_lib.check_files(folder, {name: manifest["files"][name] for name in FILES if name in manifest["files"]})
     load = lambda name: np.load(os.path.join(folder, name), allow_pickle=False)
     try:
         ids = load(IDS_FILE)

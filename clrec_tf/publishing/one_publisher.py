@@ -3,10 +3,12 @@ import contextlib
 import os
 from typing import Callable
 from typing import Iterator
+from typing import Optional
 
 from absl import logging
 
 from clrec_tf.errors import BusyError
+from clrec_tf.publishing import stored_exports
 from clrec_tf.retrieval.export_folder import newest_version
 from clrec_tf.system import atomic
 from clrec_tf.system import locks
@@ -21,6 +23,11 @@ def publishing(export_dir: str) -> Iterator[None]:
     Args:
       export_dir: the folder of versions. Where it is missing there is nothing to lock, and whoever reads it says so.
     """
+    stored = stored_exports.of(export_dir)
+    if stored:
+        with stored.publishing():
+            yield
+        return
     if not os.path.isdir(export_dir):
         yield
         return
@@ -54,11 +61,22 @@ def new_version(export_dir: str, choose: Callable[[], int]) -> Iterator[tuple[st
     """
     with atomic.write_errors(export_dir, f"export_dir={export_dir}"):
         os.makedirs(export_dir, exist_ok=True)
-    with publishing(export_dir):
-        version, newest = choose(), newest_version(export_dir)
-        with atomic.new_folder(os.path.join(export_dir, str(version)), f"export_dir={export_dir}") as temporary:
-            yield temporary, version
-            check_newest(export_dir, newest)
+    with publishing(export_dir), next_version(export_dir, choose) as (temporary, version):
+        yield temporary, version
+
+
+@contextlib.contextmanager
+def next_version(export_dir: str, choose: Callable[[], int], newest: Optional[int] = None
+                 ) -> Iterator[tuple[str, int]]:
+    """The same of a process that is in the context `publishing`; `newest` is what it began with, None: what is now."""
+    stored = stored_exports.of(export_dir)
+    version = stored.claim(choose) if stored else choose()
+    newest = newest_version(export_dir) if newest is None else newest
+    with atomic.new_folder(os.path.join(export_dir, str(version)), f"export_dir={export_dir}") as temporary:
+        yield temporary, version
+        check_newest(export_dir, newest)
+    if stored:
+        stored.publish(version, newest)
 
 
 def check_newest(export_dir: str, expected: int) -> None:

@@ -19,12 +19,14 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.publishing.candidates import Candidates
 from clrec_tf.publishing.held_out import HeldOutUsers
+from clrec_tf.retrieval.bundle_files import CONFIG_FILES
 from clrec_tf.retrieval.bundle_files import WARMUP_FILE
 from clrec_tf.retrieval.signatures import check_model_name
+from clrec_tf.stores import names
 from clrec_tf.system.atomic import new_file
 from clrec_tf.system.pattern_names import readable_name
 
-MODELS_FILE, BATCHING_FILE = "models.config", "batching.config"
+MODELS_FILE, BATCHING_FILE = CONFIG_FILES
 BATCH_SIZES = (1, 8, 32)  # of warm-up requests; the last is the largest batch that the server forms
 MOST_RECORDS = 1000  # the server refuses a version with more
 _WARMUP_K = 10
@@ -158,7 +160,8 @@ def write_configs(export_dir: str, model_name: str, base_path: str, flag: str) -
     """
     config = model_server_config_pb2.ModelServerConfig()
     model = config.model_config_list.config.add(
-        name=model_name, base_path=base_path or os.path.abspath(export_dir), model_platform="tensorflow")
+        name=model_name, base_path=base_path or names.address_of(os.path.abspath(export_dir)),
+        model_platform="tensorflow")
     model.model_version_policy.latest.num_versions = 1
     models = ("# Written by each export: put changes in a copy. ModelServerConfig of TensorFlow Serving, text format.\n"
               "# To hold on to version 3: model_version_policy { specific { versions: 3 } }\n"

@@ -32,7 +32,6 @@ from clrec_tf.retrieval.manifest import write_manifest
 from clrec_tf.retrieval.saved_index import load_queries
 from clrec_tf.retrieval.saved_index import save_facts
 from clrec_tf.retrieval.updated_index import UpdatedIndex
-from clrec_tf.system.atomic import new_folder
 from clrec_tf.system.json_files import save_json
 
 # With 10⁶ items, of which one query takes ScaNN .20 ms at recall@200 = .95: 10,000 inserted items make it .48 ms and
@@ -66,15 +65,14 @@ def update_bundle(export_dir: str, upsert: str, withdraw: str, target_recall: fl
         deleted_ids = read_deletions(withdraw, bundle.manifest["id_type"]) if withdraw else bundle.item_ids[:0]
         change = bundle_change.plan(bundle, upserts, deleted_ids)
         parent = os.path.dirname(os.path.abspath(bundle.path))
-        version = 1 + max(taken_versions(parent))
-        folder = os.path.join(parent, str(version))
-        with new_folder(folder, f"export_dir={export_dir}") as temporary:
+        with one_publisher.next_version(parent, lambda: 1 + max(taken_versions(parent)), newest
+                                        ) as (temporary, version):
             _write(temporary, bundle, change)
             deletions.remember(temporary, bundle.path, deleted_ids, upserts.ids)
             measured = measure_update(temporary, bundle, change.vectors, change.live, queries, target_recall)
             write_manifest(temporary, _facts(bundle, change, version) | dict(measured=measured))
             load_bundle(temporary)
-            one_publisher.check_newest(parent, newest)
+    folder = os.path.join(parent, str(version))
     _report(folder, bundle, change, newest)
     return folder
 

@@ -15,6 +15,7 @@ HISTORY_FILE = "history_rows.npz"  # what histories read of inserted and updated
 ENCODER_FOLDER = "item_encoder"  # a SavedModel of items that features and dense vector alone describe
 FEATURES_FILE = os.path.join(ENCODER_FOLDER, "features.json")  # what it takes
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
+CONFIG_FILES = "models.config", "batching.config"  # of TensorFlow Serving, in the folder of versions
 NEEDS_FILE = "needs.json"  # of a version whose search needs ScaNN's operations, which is no bundle
 
 INDEX_FOLDER = "index"

@@ -5,14 +5,13 @@ from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.bundle_files import MODEL_FILE
 from clrec_tf.retrieval.bundle_files import NEEDS_FILE
+from clrec_tf.settings.data import EXPORT_FOLDER
 from clrec_tf.settings.data import Paths
-
-_IN_WORKDIR = "export"  # the folder of versions of a run, unless --export_dir names another
 
 
 def export_dir_of(paths: Paths) -> str:
     """--export_dir, or where export puts a run's bundles; "" where neither it nor --workdir is given."""
-    return paths.export_dir or (paths.workdir and os.path.join(paths.workdir, _IN_WORKDIR))
+    return paths.export_dir or (paths.workdir and os.path.join(paths.workdir, EXPORT_FOLDER))
 
 
 def is_number(name: str) -> bool:
@@ -65,7 +64,7 @@ def checked_export_dir(export_dir: str, may_be_version: bool) -> str:
         raise UserError(f"--export_dir={export_dir} holds what --scann_export_dir wrote, SavedModels for a TensorFlow "
                         f"Serving with ScaNN's operations (see {NEEDS_FILE}), and no bundle: give the --export_dir of "
                         "that export")
-    if complete_versions(os.path.join(export_dir, _IN_WORKDIR)):
+    if complete_versions(os.path.join(export_dir, EXPORT_FOLDER)):
         raise UserError(f"--export_dir={export_dir} is the folder of a run: give --export_dir="
-                        f"{os.path.join(export_dir, _IN_WORKDIR)}")
+                        f"{os.path.join(export_dir, EXPORT_FOLDER)}")
     return export_dir

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.data.impression_columns import SCHEMA
+from clrec_tf.stores import outbox
 from clrec_tf.system import atomic
 
 
@@ -97,6 +98,7 @@ class ImpressionFiles:
         path = os.path.join(folder, f"{begin:%Y%m%dT%H%M%S}-{self._process}-{self._number:06d}.parquet")
         with atomic.new_file(path, f"impression_log={self._folder}") as temporary:
             rows.write_parquet(temporary, compression="zstd")
+        outbox.send(self._folder, path)
         self.drop()
         return len(rows)
 

@@ -31,6 +31,8 @@ class Metrics:
                                         "when it was published.", registry=self.registry)
         self._refused = prometheus.Counter("clrec_versions_refused", "Versions that could not be served.",
                                            registry=self.registry)
+        self._store_failures = prometheus.Counter("clrec_store_failures", "Looks at --export_dir at which its store did "
+                                                  "not answer until --store_deadline_s.", registry=self.registry)
         self._impressions = prometheus.Counter("clrec_impressions_logged", "Items shown whose row is in a file of "
                                                "--impression_log.", registry=self.registry)
         self._lost = prometheus.Counter(
@@ -80,6 +82,10 @@ class Metrics:
     def refused(self) -> None:
         """A version could not be served."""
         self._refused.inc()
+
+    def unreachable(self) -> None:
+        """The store of --export_dir failed."""
+        self._store_failures.inc()
 
     def text(self) -> bytes:
         """In Prometheus' text format."""

@@ -1,6 +1,5 @@
 """Which version is served: the newest complete one, or the one asked for, followed while the service runs."""
 import gc
-import os
 import threading
 import time
 from typing import Callable
@@ -12,13 +11,12 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
-from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.server.engine import Engine
 from clrec_tf.server.refusals import Refusals
+from clrec_tf.server import stored_folder
 from clrec_tf.server.trial import try_out
-from clrec_tf.server.version_folder import pinned
 from clrec_tf.server.version_folder import Seen
-from clrec_tf.server.version_folder import seen
+from clrec_tf.stores.store_errors import StoreError
 
 
 class Versions:
@@ -34,10 +32,13 @@ class Versions:
       make: makes an engine of a loaded bundle.
       swapped: called with the engine that is served from now on.
       refused: called whenever a version is refused.
+      unreachable: called whenever the store of a folder failed at a look.
     """
 
     def __init__(self, export_dir: str, wanted: int, make: Callable[[Bundle], Engine],
-                 swapped: Callable[[Engine], None] = lambda engine: None, refused: Callable[[], None] = lambda: None):
+                 swapped: Callable[[Engine], None] = lambda engine: None, refused: Callable[[], None] = lambda: None,
+                 unreachable: Callable[[], None] = lambda: None):
+        self._folder, self._unreachable = stored_folder.of(export_dir), unreachable
         self.export_dir, self._wanted, self._make = export_dir, wanted, make
         self._swapped, self._refused = swapped, refused
         self._served: Optional[Seen] = None
@@ -63,11 +64,11 @@ class Versions:
         # Modules stay, versions come and go: the collector need not walk through modules to find an old version.
         gc.collect()
         gc.freeze()
-        asked_for = pinned(self.export_dir, self._wanted)
+        asked_for = self._folder.pinned(self._wanted)
         if asked_for:
             self._swap(self._seen(asked_for))
             return
-        numbers = complete_versions(self.export_dir)
+        numbers = self._folder.complete()
         if not numbers:
             raise DataError(f"--export_dir={self.export_dir} holds no complete version: run python -m clrec_tf.export "
                             "first, and give the folder that holds the numbered ones")
@@ -111,13 +112,15 @@ class Versions:
             self._asked.clear()
             self._refusals.retry()
         try:
-            asked_for = pinned(self.export_dir, self._wanted)
+            asked_for = self._folder.pinned(self._wanted)
             problem = self._choose(asked_for)
             for number in self.refusals:  # of versions that are gone and that nobody asks for
                 if number != asked_for and not self._seen(number).manifest:
                     self._refusals.drop(number)
         except Exception as error:  # pylint: disable=broad-except  (the next look may find better)
             problem = error
+        if isinstance(problem, StoreError):
+            self._unreachable()
         if problem and str(problem) != self.complaint:
             logging.error("served is still version %d: %s", self.engine.version, problem,
                           exc_info=None if isinstance(problem, UserError) else problem)
@@ -126,7 +129,7 @@ class Versions:
     def _choose(self, asked_for: int) -> Optional[UserError]:
         """Serves the version asked for, or the newest that can be; what was wrong with the first tried, if anything."""
         problem = None
-        for number in [asked_for] if asked_for else reversed(complete_versions(self.export_dir)):
+        for number in [asked_for] if asked_for else reversed(self._folder.complete()):
             candidate = self._seen(number)
             if candidate.manifest and (number, candidate.manifest) == (self._served.number, self._served.manifest):
                 self._refusals.drop(number)  # damaged after it was loaded, and restored
@@ -146,8 +149,8 @@ class Versions:
         try:
             if not candidate.manifest:
                 raise DataError(f"version {number} is asked for, and {self.export_dir} has no complete one of that "
-                                f"number, it has {complete_versions(self.export_dir)}")
-            engine = self._make(load_bundle(os.path.join(self.export_dir, str(number))))
+                                f"number, it has {self._folder.complete()}")
+            engine = self._make(load_bundle(self._folder.fetched(number)))
             engine.version = number  # the folder's, also where one was copied under another number
             engine.warm_up()
             try_out(engine)
@@ -176,4 +179,4 @@ class Versions:
                       candidate.number, "" if new else " again", pause_s, error)
 
     def _seen(self, number):
-        return seen(self.export_dir, number)
+        return self._folder.seen(number)

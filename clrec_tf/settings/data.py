@@ -7,6 +7,9 @@ from clrec_tf.settings.setting import setting
 from clrec_tf.settings.setting import SEVERAL
 
 
+EXPORT_FOLDER = "export"  # of a run: where its bundles are, unless --export_dir names another
+
+
 @dataclasses.dataclass(frozen=True)
 class Paths(Section):
     """Where things are."""

@@ -63,13 +63,21 @@ def told(given: str, doing: str, name: str = ""):
         if re.search("InvalidRange|416 Range", text):
             raise DataError(f"{what} has fewer bytes than its list says: it is damaged, or another process has replaced "
                             "it; restore it, or make it anew") from error
+        telling = _without_names(text, given, name)
         for pattern, fault, remedy in _CAUSES:
-            if re.search(pattern, text):
+            if re.search(pattern, telling):
                 raise UserError(f"{given}: {fault} ({_short(text)}): {remedy}") from error
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
             raise VanishedError(f"{what} is not there: restore it, or make it anew") from error
         raise StoreError(f"{what} cannot be {doing} ({_short(text)}): the store did not answer as it should until the "
                          "deadline (--store_deadline_s); run the same command again") from error
+
+
+def _without_names(text, given, name):
+    """A library's text without the user's own names, which may be words such as "permissions"."""
+    host, _, key = given.partition("://")[2].partition("/")
+    text = re.sub(r"https?://\S+", lambda url: "" if host and host in url[0] else url[0], text)
+    return text.replace(f"{key}/{name}" if name else key, "") if key else text
 
 
 def _short(text):

@@ -13,6 +13,7 @@ from typing import Optional
 from absl import logging
 
 from clrec_tf.errors import BusyError
+from clrec_tf.settings.data import EXPORT_FOLDER
 from clrec_tf.stores import transfer
 from clrec_tf.stores.cache import Entry
 from clrec_tf.stores.cache import entry_of
@@ -181,9 +182,9 @@ class RunUploads(NoUploads):
 
 
 def side_files(folder: str) -> list[str]:
-    """Files of a run that belong to no checkpoint, as a/b."""
+    """Files of a run that belong to no checkpoint and no bundle, as a/b."""
     return [name for name in transfer.files_below(folder)
-            if name.partition("/")[0] not in _CHECKPOINTS and not name.endswith(".lock")
+            if name.partition("/")[0] not in (*_CHECKPOINTS, EXPORT_FOLDER) and not name.endswith(".lock")
             and ".incomplete-" not in name]
 
 
