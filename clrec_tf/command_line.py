@@ -22,6 +22,7 @@ from clrec_tf.settings.setting import help_of
 from clrec_tf.settings.stores import StoresConfig
 from clrec_tf.stores import door
 from clrec_tf.stores import names
+from clrec_tf.stores.address import is_address
 from clrec_tf.system import json_log
 from clrec_tf.system import own_log
 from clrec_tf.system import process_exit
@@ -88,11 +89,17 @@ def _section(section, values):
 
 
 @contextlib.contextmanager
-def _stores_opened(stores, words):
-    """Settings and words of the command, with local paths for what lies in stores."""
+def _stores_opened(stores, words, uses):
+    """Settings and words of the command, with local paths for what lies in stores.
+
+    Addresses of flags that the command does not read, as in a flagfile of several commands, are left out.
+    """
+    unread = [field.name for key, section in all_sections().items() for field in dataclasses.fields(section)
+              if field.metadata["path"] and field.name not in stores and not _reads(uses, key, field)]
     values = flag_values() | {WORDS: words}
     values["run_id"] = values["run_id"] or run_id_of(values)
     json_log.note(run_id=values["run_id"])
+    values |= {name: "" for name in unread if any(map(is_address, values[name].split(",")))}
     with door.opened(values, stores, _section(StoresConfig, values)) as local, own_log.rewritten(names.shown):
         yield read_flags(local), list(local[WORDS])
 
@@ -148,7 +155,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
             if len(argv) > 1 and not takes_words:
                 raise UserError(f"unexpected argument {argv[1]!r}; settings are given as --flag=value")
             _log_unused(uses)
-            with _stores_opened(stores or {}, argv[1:]) as (config, words):
+            with _stores_opened(stores or {}, argv[1:], uses) as (config, words):
                 code = main(config, *([words] if takes_words else []), *([_given()] if takes_given else []))
         except UserError as error:
             print(f"error: {names.shown(str(error))}", file=sys.stderr)

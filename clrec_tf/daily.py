@@ -9,6 +9,10 @@ model is refused: then nothing was replaced, and DAYS/history.jsonl says why."""
 from clrec_tf import command_line
 from clrec_tf.config import Config
 from clrec_tf.days.day import run_day
+from clrec_tf.days.stored_days import keeps_days
+from clrec_tf.preparation.stored_inputs import INPUTS
+from clrec_tf.publishing.stored_exports import exports_to
+from clrec_tf.stores.files import reads_files
 
 
 def main(config: Config) -> int:
@@ -16,7 +20,10 @@ def main(config: Config) -> int:
     return run_day(config)
 
 
+STORES = INPUTS | dict(attribute_items=reads_files, curve_points=reads_files, export_dir=exports_to, days_dir=keeps_days)
+
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=(
         "paths.seed", "paths.plugins", "paths.export_dir", "days", "prepare", "model", "loss", "train",
-        "operations", "evaluate", "dial", "export", "serve.model_name", "serve.max_k"))
+        "operations", "evaluate", "dial", "export", "serve.model_name", "serve.max_k",
+        "stores"), stores=STORES)

@@ -23,7 +23,7 @@ def main(config: Config) -> None:
 
 
 STORES = dict(data_dir=reads_data_set, export_dir=exports_to, workdir=functools.partial(exports_run, reads_run),
-              export_checkpoint=reads_checkpoint, attribute_items=reads_files)
+              export_checkpoint=reads_checkpoint, attribute_items=reads_files, curve_points=reads_files)
 
 if __name__ == "__main__":
     command_line.run(main, uses=("paths", "export", "dial", "stores", "serve.model_name", "serve.max_k",

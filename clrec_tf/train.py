@@ -154,7 +154,7 @@ def _export_dir(address, flag, door):
 STORES = PREPARE_STORES | dict(
     data_dir=_data_dir, init_from=stored_run.starts_from_run, export_dir=_export_dir, workdir=_workdir,
     eval_checkpoint=stored_run.reads_checkpoint, export_checkpoint=stored_run.reads_checkpoint,
-    attribute_items=reads_files)
+    attribute_items=reads_files, curve_points=reads_files)
 
 
 make_callable(__name__, "clrec_tf.api.run", "train")  # clrec_tf.train(data)

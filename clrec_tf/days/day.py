@@ -25,20 +25,22 @@ from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import comparison
 from clrec_tf.days.data_checks import check_data
+from clrec_tf.days import ending
 from clrec_tf.days.explained import explained
 from clrec_tf.days.folders import DayFolders
 from clrec_tf.days import gate as gate_lib
 from clrec_tf.days import history
-from clrec_tf.days.history_figure import draw_history
 from clrec_tf.days.history_figure import FIGURE_FILE
 from clrec_tf.days.one_daily import alone
 from clrec_tf.days.one_daily import LOCK_FILE
+from clrec_tf.days import stored_days
 from clrec_tf.errors import UserError
 from clrec_tf.models.trained import Trained
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.publishing.export_run import export
-from clrec_tf.retrieval.export_folder import taken_versions
+from clrec_tf.retrieval.export_folder import newest_version
 from clrec_tf.retrieval.manifest import read_manifest
+from clrec_tf.stores.lease import NAME as LEASE_FILE
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
@@ -50,7 +52,7 @@ from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
-_OTHERS = ("export", history.HISTORY_FILE, FIGURE_FILE, LOCK_FILE)  # what else stands beside the days
+_OTHERS = ("export", history.HISTORY_FILE, FIGURE_FILE, LOCK_FILE, LEASE_FILE)  # what else stands beside the days
 _CEILING = "ceiling/full"
 
 
@@ -88,51 +90,46 @@ def _check_settings(config: Config, day: str) -> None:
 
 def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.Demand]) -> int:
     """`run_day`, of the process that has the folder for itself."""
-    days = history.read(days_dir)
+    days, places, refusal = history.read(days_dir), stored_days.of(days_dir), None
     yesterday = history.last_published(days, day)
-    folders = DayFolders(os.path.join(days_dir, day))
-    before = DayFolders(os.path.join(days_dir, yesterday["day"])) if yesterday else None
-    config = _of_day(config, folders, before)
-    if any(each["day"] == day and each["status"] == history.PUBLISHED for each in days):
-        if os.path.exists(folders.data):
-            _prepared(config, folders, day)  # an error where the day was published from another log
-        logging.info("day %s is published already", day)
-        _show(days_dir)
-        return 0
-    if later := history.published_after(days, day):
-        raise UserError(f"--day={day}: day {later} came after it and is published, so this one's older model would "
-                        f"take its place in {config.paths.export_dir}: run the next day, whose log holds this one's "
-                        "clicks")
-    if before and not os.path.isdir(before.data):
-        raise UserError(f"--days_dir={days_dir}: {before.data} of day {yesterday['day']}, the last published one, is "
-                        "gone, and today's numbers go on from it: restore the folder, or begin anew in another "
-                        "--days_dir")
+    _check_order(config, days, day)
     entry = dict(day=day, yesterday=yesterday and yesterday["day"], began=round(time.time()), stages={})
-    try:
-        code = _stages(config, folders, before, demands, entry)
-    except gate_lib.GateError as error:
-        _record(days_dir, entry | dict(reason=str(error)))
-        raise
-    if not code:
-        _record(days_dir, entry)
+    with places.opened(day, entry["yesterday"]) as (folders, before):
+        config = _of_day(config, folders, before)
+        if _status(days, day) == history.PUBLISHED:
+            if os.path.exists(folders.data):
+                _prepared(config, folders, day)  # an error where the day was published from another log
+            logging.info("day %s is published already", day)
+            ending.show(places)
+            return 0
+        if before and not os.path.isdir(before.data):
+            raise UserError(f"--days_dir={days_dir}: {before.data} of day {yesterday['day']}, the last published one, "
+                            "is gone, and today's numbers go on from it: restore the folder, or begin anew in another "
+                            "--days_dir")
+        try:
+            code = _stages(config, folders, before, demands, entry)
+        except gate_lib.GateError as error:
+            refusal, code = error, error.exit_code
+            entry["reason"] = str(error)
+    if refusal or not code:
+        ending.record(places, entry)
+    if refusal:
+        raise refusal
     return code
 
 
-def _record(days_dir: str, entry: dict) -> None:
-    """Closes the day's entry; prints and draws the history."""
-    entry["seconds"] = round(sum(entry["stages"].values()), 1)
-    history.record(days_dir, entry)
-    _show(days_dir)
+def _status(days: list[dict], day: str) -> str:
+    """What the history says of a day; "" where it has none."""
+    return next((each["status"] for each in days if each["day"] == day), "")
 
 
-def _show(days_dir: str) -> None:
-    """Prints and draws the history. A picture that cannot be written says so, and the day stands all the same."""
-    days = history.read(days_dir)
-    print(history.table(days))
-    try:
-        logging.info("wrote %s", draw_history(days_dir, days))
-    except UserError as error:
-        logging.warning("%s (the day itself is done; the same command draws it)", error)
+def _check_order(config: Config, days: list[dict], day: str) -> None:
+    """`UserError` where a day that came after this one is published, and this one is not."""
+    later = history.published_after(days, day)
+    if later and _status(days, day) != history.PUBLISHED:
+        place = config.paths.export_dir or os.path.join(config.days.days_dir, "export")
+        raise UserError(f"--day={day}: day {later} came after it and is published, so this one's older model would "
+                        f"take its place in {place}: run the next day, whose log holds this one's clicks")
 
 
 @contextlib.contextmanager
@@ -230,11 +227,11 @@ def _convert(config: Config):
 def _published(config: Config, today: Trained) -> int:
     """Exports today's model, unless the newest version is it already; returns the version."""
     prefix = find_checkpoint(config.paths.workdir, config.export.export_checkpoint, "export_checkpoint")
-    versions = taken_versions(config.paths.export_dir)
-    if versions:
-        newest = os.path.join(config.paths.export_dir, str(max(versions)))
-        if read_manifest(newest).get("checkpoint_hash") == checkpoint_hash(prefix):
-            return max(versions)
+    newest = newest_version(config.paths.export_dir)
+    if newest:
+        manifest = read_manifest(os.path.join(config.paths.export_dir, str(newest)))
+        if manifest.get("checkpoint_hash") == checkpoint_hash(prefix):
+            return newest
     return int(os.path.basename(export(config, today if prefix == today.checkpoint else None)))
 
 

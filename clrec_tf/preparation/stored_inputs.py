@@ -4,4 +4,5 @@ from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.stores.files import reads_files
 
 _FILES = ("input", "item_features", "dense_features", "user_features", "impressions")
-STORES = dict.fromkeys(_FILES, reads_files) | dict(vocabulary_from=reads_data_set, data_dir=makes_data_set)
+INPUTS = dict.fromkeys(_FILES, reads_files)
+STORES = INPUTS | dict(vocabulary_from=reads_data_set, data_dir=makes_data_set)

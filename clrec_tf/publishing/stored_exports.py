@@ -178,7 +178,7 @@ def exports_to(address: Address, flag: str, door) -> Iterator[str]:
     if number:
         raise UserError(f"--{flag}={address} is itself a version: give the folder that holds it, {remote.address}")
     with door.scratch() as scratch, door.named(os.path.join(scratch, EXPORT_FOLDER), address) as local:
-        with _registered(local, StoredExport(remote, local, door, _needed(door))):
+        with exports_below(remote, local, door):
             yield local
 
 
@@ -196,10 +196,14 @@ def exports_run(reads, address: Address, flag: str, door) -> Iterator[str]:
     """A run that `reads` opens, which is exported into the folder of it that bundles have by default."""
     with reads(address, flag, door) as local, contextlib.ExitStack() as stack:
         if not door.values.get("export_dir"):
-            place = os.path.join(local, EXPORT_FOLDER)
             remote = door.folder(address.child(EXPORT_FOLDER), flag)
-            stack.enter_context(_registered(place, StoredExport(remote, place, door, _needed(door))))
+            stack.enter_context(exports_below(remote, os.path.join(local, EXPORT_FOLDER), door))
         yield local
+
+
+def exports_below(remote: Folder, local: str, door):
+    """Context in which what is published in a local folder, which is made, is published in a store."""
+    return _registered(local, StoredExport(remote, local, door, _needed(door)))
 
 
 def _needed(door) -> Collection[str]:

@@ -33,8 +33,8 @@ def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
 def record(config: config_lib.Config) -> dict:
     """Section -> setting -> value, in which settings of towers, encoders and losses, chosen or not, stand with
     `model` and `loss`: where a default changes later, a run keeps its own."""
-    values = dataclasses.asdict(config)
-    values["paths"] |= {name: names.address_of(values["paths"][name]) for name in ("data_dir", "workdir", "export_dir")}
+    values = {section: {name: names.address_of(value) if isinstance(value, str) else value
+                        for name, value in settings.items()} for section, settings in dataclasses.asdict(config).items()}
     given = values.pop("plugs")
     for key in config_lib.PLUGS:
         fields = config_lib.plug_fields(key)
