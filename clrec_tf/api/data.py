@@ -7,13 +7,16 @@ from typing import Any, Mapping, Optional, Union
 import warnings
 
 from clrec_tf.api import flags as flags_lib
+from clrec_tf.api import stores
 from clrec_tf.api import tables
 from clrec_tf.api.calls import long_call
 from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
+from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.prepare_folder import prepare_folder
+from clrec_tf.preparation.stored_inputs import INPUTS
 from clrec_tf.system import own_log
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.local_path import local_path
@@ -46,8 +49,9 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
     """Prepares a data set as ``python -m clrec_tf.prepare`` does; what its report warns of comes as Python warnings.
 
     Args:
-      clicks: the log: a DataFrame of polars or pandas, an Arrow table, or a path as of --input. Its columns are named
-        by `user_column`, `item_column` and `timestamp_column`.
+      clicks: the log: a DataFrame of polars or pandas, an Arrow table, or a path as of --input, which may be in a
+        store, such as "s3://shop/clicks.parquet". Its columns are named by `user_column`, `item_column` and
+        `timestamp_column`.
       items: titles and features by item id, in the same forms (--item_features).
       **flags: of prepare, such as `feature_columns=["category"]`; `data_dir` is by default a temporary folder.
         `impressions` and `user_features` may be frames too.
@@ -63,8 +67,9 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
     temporary = None if settings.get("data_dir") else tempfile.TemporaryDirectory(prefix="clrec-data-")
     folder = settings.pop("data_dir", "") or os.path.join(temporary.name, "data")
     with long_call(), _files({name: table for name, table in given.items() if table is not None}) as files:
-        config = Config.of(data_dir=folder, **settings, **files)
-        schema = prepare_folder(config.paths, config.prepare, tell=lambda report: None)
+        with stores.opened(settings | files, INPUTS | dict(vocabulary_from=reads_data_set)) as local:
+            config = Config.of(data_dir=folder, **local)
+            schema = prepare_folder(config.paths, config.prepare, tell=lambda report: None)
     data = Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
     for text in data.report.get("warnings", ()):  # which older data folders lack
         warnings.warn(text, stacklevel=3)  # above the module that is called: the caller's line

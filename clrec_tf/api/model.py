@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.api import flags
+from clrec_tf.api import stores
 from clrec_tf.api import tables
 from clrec_tf.api.histories import user_requests
 from clrec_tf.errors import UserError
@@ -20,6 +21,7 @@ from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.search_vectors import concatenated
 from clrec_tf.retrieval.similar_items import similar_items
+from clrec_tf.retrieval.stored_versions import reads_bundle
 from clrec_tf.retrieval.user_requests import checked_item
 from clrec_tf.settings.serving import RetrieveConfig
 from clrec_tf.system.local_path import local_path
@@ -149,13 +151,15 @@ def load(export_dir: Union[str, os.PathLike]) -> Model:
     A bundle is code, which TensorFlow runs: load only bundles of those whom you would let run programs.
 
     Args:
-      export_dir: a version's folder, or the folder of versions, of which the newest complete one is taken.
+      export_dir: a version's folder, or the folder of versions, of which the newest complete one is taken; on this
+        machine or in a store, such as "s3://shop/export".
 
     Raises:
-      UserError: no path. DataError: no bundle there, or a damaged one.
+      UserError: no path, or a store that fails. DataError: no bundle there, or a damaged one.
     """
     if not isinstance(export_dir, (str, os.PathLike)):
         raise UserError(f"export_dir is of type {type(export_dir).__name__}: give the folder that Run.export returned, "
                         "or one that python -m clrec_tf.export has published in")
-    folder = local_path(os.fspath(export_dir), "export_dir")
-    return Model(load_bundle(checked_export_dir(folder, may_be_version=True)))
+    with stores.opened(dict(export_dir=os.fspath(export_dir)), dict(export_dir=reads_bundle)) as local:
+        folder = local_path(local["export_dir"], "export_dir")
+        return Model(load_bundle(checked_export_dir(folder, may_be_version=True)))

@@ -8,6 +8,7 @@ from typing import Any, Optional, Union
 import polars as pl
 
 from clrec_tf.api import flags as flags_lib
+from clrec_tf.api import stores
 from clrec_tf.api import tables
 from clrec_tf.api.calls import long_call
 from clrec_tf.api.data import Data
@@ -15,7 +16,10 @@ from clrec_tf.api.data import opened
 from clrec_tf.config import Config
 from clrec_tf.errors import UserError
 from clrec_tf.publishing.export_run import export
+from clrec_tf.publishing.stored_exports import exports_to
 from clrec_tf.reporting.runs import read_rows
+from clrec_tf.stores import names
+from clrec_tf.stores.files import reads_files
 from clrec_tf.training.evaluate_run import evaluate
 from clrec_tf.training.loop import train as train_run
 from clrec_tf.training.reporter import METRICS_LOG
@@ -62,13 +66,15 @@ class Run:
         """Publishes a bundle as ``python -m clrec_tf.export`` does, and returns its folder, for `clrec_tf.load`.
 
         Args:
-          **flags: of export; `export_dir` is by default the folder export in the run's.
+          **flags: of export; `export_dir` is by default the folder export in the run's, and may be in a store.
 
         Raises:
           UserError: flags that do not fit the run, or a check of the bundle that fails; nothing is left then.
         """
-        with long_call():
-            return export(self.config.but(**flags_lib.settings("Run.export", flags)))
+        settings = flags_lib.settings("Run.export", flags)
+        openers = dict(export_dir=exports_to, attribute_items=reads_files, curve_points=reads_files)
+        with long_call(), stores.opened(settings, openers) as local:
+            return names.address_of(export(self.config.but(**local)))
 
 
 def train(data: Union[Data, str, os.PathLike], **flags) -> Run:
