@@ -20,7 +20,8 @@ def main(config: Config) -> int:
     return run_day(config)
 
 
-STORES = INPUTS | dict(attribute_items=reads_files, curve_points=reads_files, export_dir=exports_to, days_dir=keeps_days)
+STORES = INPUTS | dict(attribute_items=reads_files, curve_points=reads_files, export_dir=exports_to,
+                       days_dir=keeps_days)
 
 if __name__ == "__main__":
     command_line.run(main, usage=__doc__, uses=(

@@ -20,4 +20,5 @@ def main(config: Config):
 make_callable(__name__, "clrec_tf.api.data", "prepare")  # clrec_tf.prepare(clicks)
 
 if __name__ == "__main__":
-    command_line.run(main, uses=("paths.data_dir", "paths.seed", "paths.plugins", "prepare", "stores"), usage=__doc__, stores=STORES)
+    command_line.run(main, uses=("paths.data_dir", "paths.seed", "paths.plugins", "prepare", "stores"), usage=__doc__,
+                     stores=STORES)

@@ -76,7 +76,8 @@ def test_days_in_a_store_follow_each_other_and_one_that_was_stopped_is_finished(
     assert [(each["day"], each["status"], each["version"], each["yesterday"]) for each in entries(store)] == [
         ("day0", "published", 1, None), ("day1", "published", 2, "day0")]
     run = json.loads(store.folder.read("day1/run/config.json"))
-    assert run["train"]["init_from"] == "s3://shop/days/day0/run" and run["paths"]["data_dir"] == "s3://shop/days/day1/data"
+    assert run["train"]["init_from"] == "s3://shop/days/day0/run"
+    assert run["paths"]["data_dir"] == "s3://shop/days/day1/data"
 
     # A model that is refused is recorded too, and nothing is published.
     with pytest.raises(GateError, match="day2 is not published"):

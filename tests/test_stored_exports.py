@@ -207,7 +207,7 @@ def test_a_version_copied_by_hand_counts_when_it_has_its_manifest(store):
     assert complete(store) == [7] and published(store) == 8
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ""])
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "manifest.json"])
 def test_a_manifest_that_names_files_elsewhere_is_refused(store, name, tmp_path):
     published(store)
     from clrec_tf.system import json_files  # pylint: disable=import-outside-toplevel

@@ -25,7 +25,8 @@ def test_from_a_log_in_a_store_to_a_bundle_in_a_store(tmp_path, monkeypatch):
         root.write("clicks.csv", day_log(0, range(1, 31), users=60).encode())
         data = clrec.prepare("s3://shop/x/clicks.csv", min_train_length=2)
         assert data.schema.num_users == 60
-        run = clrec.train(data, max_history=6, embedding_dim=8, queue_size=128, batch_size=64, attention_heads=2, epochs=1)
+        run = clrec.train(data, max_history=6, embedding_dim=8, queue_size=128, batch_size=64, attention_heads=2,
+                          epochs=1)
         assert run.export(export_dir="s3://shop/export", popularity=0) == "s3://shop/export/1"
         model, version = clrec.load("s3://shop/export"), clrec.load("s3://shop/export/1")
         items = list(model.recommend([[3, 4]], k=3)["item"])

@@ -13,7 +13,7 @@ COMMANDS = ("prepare", "train", "evaluate", "report", "export", "update_index", 
 # Flags that take no addresses, and why.
 LOCAL = {
     "cache_dir": "it is where copies of what is in stores are kept",
-    "scann_export_dir": "the SavedModels are copied afterwards; who publishes them beside --export_dir is one more writer",
+    "scann_export_dir": "its folder has no manifest by which half a copy would be found out: copy it afterwards",
     "token_file": "a secret is mounted as a file",
 }
 # Of single commands.

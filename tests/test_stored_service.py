@@ -1,4 +1,4 @@
-"""Serving from a store: new versions are fetched whole or refused, a store that fails changes nothing; what is shown."""
+"""Serving from a store: versions are fetched whole or refused, a store that fails changes nothing; what is shown."""
 import contextlib
 import os
 import re
@@ -111,7 +111,8 @@ def test_versions_are_followed_and_nothing_incomplete_or_unreachable_takes_their
         copy(store, 2, but=["item_ids.npy"])  # a copy in the wrong order
         store.folder.delete("2/item_ids.npy")
         assert told.look() == 1 and told.refused == 1 and told.failures == 1
-        [text] = [state["status"]["error_message"] for state in version_states(told.versions) if state["version"] == "2"]
+        [text] = [state["status"]["error_message"] for state in version_states(told.versions)
+                  if state["version"] == "2"]
         assert "item_ids.npy" in text and "s3://" not in text and str(store.cache) not in text
         assert not [name for name in os.listdir(local) if name != "1"]
         copy(store, 2)
@@ -169,8 +170,10 @@ def shown(items):
 def test_files_of_what_was_shown_appear_whole_or_are_counted_as_lost(store):
     counts = dict(logged=0, write=0, queue=0)
     with opened(store, collects_files, "impression_log", f"{store.bucket}/shown") as local:
-        folder = folder_lib.open_folder(addresses.parse(f"{store.bucket}/shown", "impression_log"), "impression_log", 3.0)
-        log = ImpressionLog(ImpressionFiles(local, 3, 60), lambda what, items: counts.update({what: counts[what] + items}))
+        address = addresses.parse(f"{store.bucket}/shown", "impression_log")
+        folder = folder_lib.open_folder(address, "impression_log", 3.0)
+        log = ImpressionLog(ImpressionFiles(local, 3, 60),
+                            lambda what, items: counts.update({what: counts[what] + items}))
         log.shown([shown(3)])
         wait_for(lambda: counts["logged"] == 3, 30)
         store.add("PUT", "shown/", s3_server.SLOW_DOWN)

@@ -120,7 +120,8 @@ class StoredExport:
     def _tidy(self) -> None:
         """Gives up numbers of publishers that died, and removes their files."""
         listed = stored_versions.read_list(self._remote)
-        dead = {number: Given("", False) for number, given in listed.given.items() if given.token and not given.complete}
+        dead = {number: Given("", False) for number, given in listed.given.items()
+                if given.token and not given.complete}
         if dead and self._replace(listed, dead):
             for number in dead:
                 logging.info("removing version %d from %s, which was never finished", number, self._remote.given)

@@ -140,7 +140,7 @@ def _entries(content: bytes, version: Folder) -> list[Entry]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{MANIFEST_FILE} in {version.given} is damaged ({error!r}): export again") from error
     for entry in entries:
-        if (not entry.name or os.path.isabs(entry.name) or os.path.normpath(entry.name) != entry.name
+        if (entry.name in ("", MANIFEST_FILE) or os.path.isabs(entry.name) or os.path.normpath(entry.name) != entry.name
                 or entry.name.startswith("..") or entry.bytes < 0 or not _SHA256.fullmatch(entry.sha256)):
             raise DataError(f"{MANIFEST_FILE} in {version.given} has an entry that cannot be ({entry.name!r}): export "
                             "again")

@@ -21,7 +21,7 @@ def address_of(path: str) -> str:
 
 def local_of(address: str) -> str:
     """The local path that stands for an address of this process, or for a folder above it; else the address itself."""
-    for path, known in _ADDRESSES.items():
+    for path, known in sorted(_ADDRESSES.items(), key=lambda pair: len(pair[1]), reverse=True):
         if address == known or address.startswith(f"{known}/"):
             return path + address[len(known):]
     return address

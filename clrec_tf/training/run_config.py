@@ -34,7 +34,8 @@ def record(config: config_lib.Config) -> dict:
     """Section -> setting -> value, in which settings of towers, encoders and losses, chosen or not, stand with
     `model` and `loss`: where a default changes later, a run keeps its own."""
     values = {section: {name: names.address_of(value) if isinstance(value, str) else value
-                        for name, value in settings.items()} for section, settings in dataclasses.asdict(config).items()}
+                        for name, value in settings.items()}
+              for section, settings in dataclasses.asdict(config).items()}
     given = values.pop("plugs")
     for key in config_lib.PLUGS:
         fields = config_lib.plug_fields(key)
