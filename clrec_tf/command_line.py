@@ -22,7 +22,6 @@ from clrec_tf.settings.setting import help_of
 from clrec_tf.settings.stores import StoresConfig
 from clrec_tf.stores import door
 from clrec_tf.stores import names
-from clrec_tf.stores.address import is_address
 from clrec_tf.system import json_log
 from clrec_tf.system import own_log
 from clrec_tf.system import process_exit
@@ -90,26 +89,20 @@ def _section(section, values):
 
 @contextlib.contextmanager
 def _stores_opened(stores, words, uses):
-    """Settings and words of the command, with local paths for what lies in stores.
-
-    Addresses of flags that the command does not read, as in a flagfile of several commands, are left out.
-    """
+    """Settings and words of the command, with local paths for what lies in stores."""
     unread = [field.name for key, section in all_sections().items() for field in dataclasses.fields(section)
               if field.metadata["path"] and field.name not in stores and not _reads(uses, key, field)]
     values = flag_values() | {WORDS: words}
     values["run_id"] = values["run_id"] or run_id_of(values)
     json_log.note(run_id=values["run_id"])
-    values |= {name: "" for name in unread if any(map(is_address, values[name].split(",")))}
-    with door.opened(values, stores, _section(StoresConfig, values)) as local, own_log.rewritten(names.shown):
+    with door.opened(values, stores, _section(StoresConfig, values), unread) as local, own_log.rewritten(names.shown):
         yield read_flags(local), list(local[WORDS])
 
 
 def _log_unused(used: typing.Sequence[str]):
     """Says once which flags given by the user this command does not use."""
-    unused = [
-        f"--{_flag(field)}" for key, section in all_sections().items() for field in dataclasses.fields(section)
-        if not _reads(used, key, field) and flags.FLAGS[_flag(field)].present
-    ]
+    unused = [f"--{_flag(field)}" for key, section in all_sections().items() for field in dataclasses.fields(section)
+              if not _reads(used, key, field) and flags.FLAGS[_flag(field)].present]
     if unused:
         logging.info("flags given that this command does not use: %s", " ".join(unused))
 

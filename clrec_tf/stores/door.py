@@ -12,7 +12,7 @@ What an opener can use: `door.folder` for the store's objects, `door.cache`, `do
 import contextlib
 import functools
 import os
-from typing import Callable, ContextManager, Iterator, Mapping
+from typing import Callable, ContextManager, Iterator, Mapping, Sequence
 
 from clrec_tf.stores import address as addresses
 from clrec_tf.stores import names
@@ -62,13 +62,14 @@ class Door:
 
 
 @contextlib.contextmanager
-def opened(values: dict, openers: Mapping[str, Opener], settings) -> Iterator[dict]:
+def opened(values: dict, openers: Mapping[str, Opener], settings, unread: Sequence[str] = ()) -> Iterator[dict]:
     """The values of all flags, in which local paths stand for the addresses of flags that have an opener.
 
     Args:
       values: name -> value of every flag; lists are several paths, and so is text with commas.
       openers: name of a flag -> its opener.
       settings: a `StoresConfig`.
+      unread: paths that the command does not read, as in a flagfile of several commands: addresses are left out.
 
     Raises:
       UserError: an address that is none, or what the openers raise.
@@ -81,7 +82,7 @@ def opened(values: dict, openers: Mapping[str, Opener], settings) -> Iterator[di
             address = addresses.parse(part, flag)
             return stack.enter_context(openers[flag](address, flag, door))
 
-        changed = {}
+        changed = {name: "" for name in unread if any(map(addresses.is_address, values[name].split(",")))}
         for flag in openers:  # in their order: later ones may need the earlier
             value = values.get(flag) or ""
             parts = value if isinstance(value, (list, tuple)) else value.split(",")
