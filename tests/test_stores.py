@@ -177,6 +177,19 @@ def test_what_is_fetched_is_what_the_list_says(faults, tmp_path):
     assert (tmp_path / "again").read_bytes() == b"content"
 
 
+@pytest.mark.parametrize("damage", [b"cached", b"cacheD bytes"], ids=["shorter", "another byte"])
+def test_a_file_of_the_cache_that_is_damaged_is_fetched_again(faults, tmp_path, damage):
+    folder, cache = faults.folder(), Cache(str(tmp_path / "cache"), 10**9)
+    (tmp_path / "x").write_bytes(b"cached bytes")
+    folder.upload("x", str(tmp_path / "x"))
+    entry = entry_of(str(tmp_path), "x")
+    cache.fetch(folder, entry, str(tmp_path / "first"))
+    kept = next(path for path in (tmp_path / "cache").rglob("*") if path.is_file())
+    kept.write_bytes(damage)
+    cache.fetch(folder, entry, str(tmp_path / "second"))
+    assert (tmp_path / "second").read_bytes() == kept.read_bytes() == b"cached bytes"
+
+
 def test_the_cache_keeps_its_bound_and_takes_nothing_from_its_users(faults, tmp_path):
     folder, cache, entries = faults.folder(), Cache(str(tmp_path / "cache"), 250), []
     for number in range(4):

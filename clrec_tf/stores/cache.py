@@ -10,6 +10,8 @@ import hashlib
 import os
 import secrets
 
+from absl import logging
+
 from clrec_tf.errors import DataError
 from clrec_tf.errors import write_error
 from clrec_tf.stores.folder import Folder
@@ -45,8 +47,10 @@ class Cache:
         """
         kept = os.path.join(self._files, entry.sha256[:2], entry.sha256)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        if _linked(kept, path) and os.path.getsize(path) == entry.bytes:
-            return
+        if _linked(kept, path):
+            if _agrees(path, entry):
+                return
+            _remove_damaged(kept, path)
         part = f"{path}.{secrets.token_hex(4)}.part"
         try:
             fetch_checked(folder, entry, part)
@@ -79,9 +83,7 @@ class Cache:
 def fetch_checked(folder: Folder, entry: Entry, path: str) -> None:
     """Copies an object to a file, checked against its entry. Raises: see `Cache.fetch`; `OSError` of the file."""
     folder.fetch(entry.name, path, entry.bytes)
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = file.tell()
+    size, digest = _facts(path)
     if size != entry.bytes or digest != entry.sha256:
         os.remove(path)
         raise DataError(f"{entry.name} of {folder.given} has {size} bytes and sha256 {digest[:12]}…, its list says "
@@ -91,9 +93,27 @@ def fetch_checked(folder: Folder, entry: Entry, path: str) -> None:
 
 def entry_of(folder: str, name: str) -> Entry:
     """The entry of a local file."""
-    with open(os.path.join(folder, name), "rb") as file:
+    return Entry(name, *_facts(os.path.join(folder, name)))
+
+
+def _facts(path) -> tuple[int, str]:
+    """Bytes and sha256."""
+    with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Entry(name, file.tell(), digest)
+        return file.tell(), digest
+
+
+def _agrees(path, entry) -> bool:
+    """Whether a file is what its entry says, by size first."""
+    return os.path.getsize(path) == entry.bytes and _facts(path) == (entry.bytes, entry.sha256)
+
+
+def _remove_damaged(*paths):
+    """Removes a file of the cache that is not what it was, under every name that is known here."""
+    logging.warning("%s is damaged: it is removed, and fetched again", paths[0])
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
 
 
 def _linked(kept, path) -> bool:
