@@ -49,7 +49,8 @@ def parts_by_loop(clicks, quantile, valid_share, seed):
 def test_parts_by_loop(users, quantile, valid_share, seed):
     user = np.repeat(np.arange(len(users)), [len(own) for own in users])
     clicks = Clicks(user, np.zeros(len(user), int), np.array([second for own in users for second in sorted(own)]))
-    part = user_split.by_user(clicks, quantile, valid_share, seed)
+    last = clicks.timestamp[np.diff(clicks.user, append=-1) != 0]
+    part = user_split.parts(clicks, user_split.split_time(last, quantile), valid_share, seed, np.arange(len(last)))
     assert part.tolist() == parts_by_loop(clicks, quantile, valid_share, seed)
     assert not ((np.diff(part) < 0) & (np.diff(user) == 0)).any()  # a user's parts never decrease
 

@@ -10,18 +10,13 @@ import polars as pl
 PRIOR_CLICKS = 5.0  # by which a value's transitions are mixed with how frequent values are anyway
 
 
-def foresight(before: np.ndarray, after: np.ndarray, users: np.ndarray) -> dict:
-    """`figures` of pairs.
+def pairs(before: np.ndarray, after: np.ndarray, users: np.ndarray) -> pl.DataFrame:
+    """How often each `before` and `after` stand together: `learned` of users of even numbers, `measured` of others.
 
     Args:
       before, after: int [N], values of a click and of its user's next, from 0.
       users: int [N].
     """
-    return figures(pairs(before, after, users))
-
-
-def pairs(before: np.ndarray, after: np.ndarray, users: np.ndarray) -> pl.DataFrame:
-    """How often each `before` and `after` stand together: `learned` of users of even numbers, `measured` of others."""
     even = users % 2 == 0
     return summed(pl.DataFrame(dict(before=before, after=after, learned=even.astype(np.int64),
                                     measured=(~even).astype(np.int64))))

@@ -25,25 +25,20 @@ def split_time(last: np.ndarray, quantile: float) -> int:
     return int(np.sort(last)[min(int(len(last) * quantile), len(last) - 1)])
 
 
-def by_user(clicks: Clicks, quantile: float, valid_share: float, seed: int) -> np.ndarray:
+def parts(clicks: Clicks, after: int, valid_share: float, seed: int, users: np.ndarray) -> np.ndarray:
     """Part of each click [N].
 
     Args:
-      clicks: with time stamps; every user has one.
-      quantile: see `split_time`.
+      clicks: with time stamps, of some or all users; every user has one.
+      after: time after which a last click is tested, see `split_time`.
       valid_share: chance of a user who is not tested to be validated.
       seed: see `user_draws`.
+      users: their numbers [U] in the log.
 
     Returns:
       Of users tested or validated, the last click is TEST or VALID and the others `CONTEXT`; a user with a single click
       is among them without history. Of the others, all clicks are TRAIN, but the last is `LEFT_OUT` at label 0.
     """
-    last = clicks.timestamp[np.diff(clicks.user, append=-1) != 0]
-    return parts(clicks, split_time(last, quantile), valid_share, seed, np.arange(len(last)))
-
-
-def parts(clicks: Clicks, after: int, valid_share: float, seed: int, users: np.ndarray) -> np.ndarray:
-    """`by_user` of some users: their numbers [U] in the log, and the time `after` which a last click is tested."""
     is_last = np.diff(clicks.user, append=-1) != 0
     tested = clicks.timestamp[is_last] > after
     validated = ~tested & (user_draws(seed, VALIDATION, users) < valid_share)
