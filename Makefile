@@ -31,8 +31,8 @@ system:
 quickstart: environment  ## generate a log, train, evaluate, export, show; into runs/quickstart
 	$(PYTHON) -m clrec_tf.train --flagfile=configs/quickstart.flags --data_dir=$(RUNS)/data --workdir=$(RUNS)/model
 
-test: environment system  ## the quick tests: all but those marked slow or cluster (pytest.ini)
-	$(PYTEST) $(PARALLEL) -m "not cluster and not slow"
+test: environment system  ## the quick tests: all but those marked slow, long or cluster (pytest.ini)
+	$(PYTEST) $(PARALLEL) -m "not cluster and not slow and not long"
 
 test-cluster: environment  ## the tests that start clusters of processes, one after another
 	$(PYTEST) -m cluster
@@ -47,8 +47,8 @@ quickstart-tf220: .venv-tf220/requirements.lock  ## doctor and quickstart on Ten
 	.venv-tf220/bin/python -m clrec_tf.doctor
 	.venv-tf220/bin/python -m clrec_tf.train --flagfile=configs/quickstart.flags --data_dir=$(RUNS)/data --workdir=$(RUNS)/model
 
-test-ci: environment system  ## all tests but the suites of the benchmarks, as CI runs them
-	$(PYTEST) $(PARALLEL) -m "not suite"
+test-ci: environment system  ## all tests but those marked long, as CI runs them
+	$(PYTEST) $(PARALLEL) -m "not long"
 
 audit:  ## compare the locks with the database of known vulnerabilities; 3 if it cannot be reached
 	@.ci/audit

@@ -186,7 +186,7 @@ def test_without_the_package_its_extra_is_named(tmp_path, monkeypatch):
         prepared(tmp_path, "beam", parts_of_csv(tmp_path))
 
 
-@pytest.mark.suite
+@pytest.mark.long
 def test_processes_of_workers(tmp_path, groups_of_users):
     given = weighed(tmp_path)
     local = prepared(tmp_path, "local", given)

@@ -97,7 +97,7 @@ def test_what_has_to_move_by_hand():
 
 
 @pytest.mark.cluster
-@pytest.mark.suite
+@pytest.mark.long
 def test_suite_in_small(monkeypatch):
     monkeypatch.setattr(cluster_traffic, "ENCODERS", {name: cluster_traffic.ENCODERS[name] for name in ("with_features",)})
     monkeypatch.setattr(cluster_traffic, "COUNTED_WORKERS", (2,))

@@ -61,7 +61,7 @@ def test_both_models_share_the_item_encoder():
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 def test_queues_are_full_and_both_learn():
     steps = intent_steps.ComparedSteps(SMALL, ITEMS, 2)
     batches = draw_batches(ITEMS, SMALL, intent_steps.STEPS)
@@ -94,7 +94,7 @@ def in_child_for_memory(function, config, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_children")
 def test_suite_in_small(tmp_path, monkeypatch):
     for name, value in dict(INTENTS=(2, 3), DIM=8, COUNTED_ITEMS=50, CATALOGUES=(200.0, 400.0),

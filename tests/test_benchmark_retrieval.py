@@ -41,7 +41,7 @@ def test_faiss_is_tuned_and_finds():
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 def test_all_of_it(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(retrieval_speed, "BATCHES", {1: 3, 256: 1})
     settings = dataclasses.replace(SMALL.benchmark, suite=("retrieval",), rounds=2, benchmark_items=20_000,

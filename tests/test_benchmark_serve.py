@@ -116,7 +116,7 @@ def test_a_service_that_does_not_start_is_an_error(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_children")
 def test_suite_in_small(tmp_path, monkeypatch):
     monkeypatch.setattr(served_load, "MODELS", {1: served_load.MODELS[1]})
@@ -145,7 +145,7 @@ def test_suite_in_small(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_children")
 def test_what_the_log_of_impressions_costs(monkeypatch):
     monkeypatch.setattr(logged_load, "STEPS", 10)

@@ -172,7 +172,7 @@ def test_drawn_batches(draw):
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 def test_training_suite_in_small(tmp_path, data_dir, monkeypatch):
     """In this process, where the code of a step is translated once; `test_losses_suite_in_small` has processes."""
     monkeypatch.setattr(queue_steps, "in_child", lambda function, config, *arguments: function(config, *arguments))
@@ -214,7 +214,7 @@ def test_encoders_suite_in_small(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_children")
 def test_losses_suite_in_small():
     found = suites.run_suites(with_suites("losses"))
@@ -244,7 +244,7 @@ def test_input_and_tfrs_suites_in_small(data_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.suite
+@pytest.mark.long
 def test_memory_suite_in_small(monkeypatch):
     monkeypatch.setattr(training_memory, "CATALOGUES", (1000, 200_000))
     found = training_memory.run(SMALL)

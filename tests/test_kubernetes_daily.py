@@ -8,7 +8,7 @@ from tests import kubernetes_manifests as manifests
 from tests import pods
 from tests.test_warm_start import day_log
 
-pytestmark = [pytest.mark.cluster, pytest.mark.suite]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 FIRST = datetime.date(2020, 9, 13)  # of the logs, which begin at 1,600,000,000 s
 # What a person puts into daily.flags: the log's columns, and a small model.

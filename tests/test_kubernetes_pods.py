@@ -17,7 +17,7 @@ from tests.local_cluster import values
 from tests.local_cluster import wait_for
 from tests.prepared_data import read_split
 
-pytestmark = [pytest.mark.cluster, pytest.mark.suite]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 BATCH, EPOCHS, STEPS = 4, 2, 4
 # What a person puts into a copy of the overlay: flags of a run, and an evaluator.

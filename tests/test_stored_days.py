@@ -19,7 +19,7 @@ from tests.test_daily import day_config
 
 pytest.importorskip("moto.server")
 pytest.importorskip("obstore")
-pytestmark = pytest.mark.suite
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(name="store")

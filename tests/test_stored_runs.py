@@ -205,7 +205,7 @@ def test_only_one_trains_in_a_folder_of_a_store(store, tmp_path):
         train(store, tmp_path, "other")
 
 
-@pytest.mark.suite
+@pytest.mark.long
 def test_a_shard_that_vanishes_or_is_damaged_is_named(store, tmp_path):
     prepare(store, tmp_path)
     name = "train-00001-of-00004.tfrecord"
@@ -244,7 +244,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_others_are_found(store, tmp_pat
             pass
 
 
-@pytest.mark.suite
+@pytest.mark.long
 def test_a_training_starts_from_a_run_in_a_store(store, tmp_path):
     prepare(store, tmp_path)
     assert train(store, tmp_path, epochs=1) == 0

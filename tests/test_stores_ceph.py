@@ -14,7 +14,7 @@ from tests import small_run
 from tests import test_stored_runs
 
 pytest.importorskip("boto3")
-pytestmark = [pytest.mark.suite, pytest.mark.skipif(
+pytestmark = [pytest.mark.long, pytest.mark.skipif(
     not ceph_gateway.installed(), reason="needs Ceph's programs: apt-get install radosgw ceph-mon ceph-osd")]
 KEY, SECRET = "key", "a secret of forty characters or fewer"
 
