@@ -1,4 +1,8 @@
 """Prepares small logs and reads data folders back, record by record, without the trainer's input pipeline."""
+import dataclasses
+import hashlib
+import pathlib
+
 import tensorflow as tf
 
 from clrec_tf.config import Config
@@ -27,3 +31,18 @@ def read_split(data_dir: str, split: str) -> list[dict]:
             records.append({key: list(getattr(value, value.WhichOneof("kind")).value)
                             for key, value in features.items()})
     return records
+
+
+def rewritten(folder, name, change):
+    """Changes every record of a shard, with checksums, manifest and all."""
+    path = pathlib.Path(folder) / name
+    records = [change(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    manifest = schema_lib.load_manifest(str(folder), verify="")
+    content = path.read_bytes()
+    entry = lambda shard: shard if shard.name != name else dataclasses.replace(
+        shard, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    schema_lib.save_manifest(str(folder), dataclasses.replace(
+        manifest, shards={split: tuple(map(entry, shards)) for split, shards in manifest.shards.items()}))

@@ -1,6 +1,5 @@
 """The doctor on data sets, runs and bundles: what is sound, what is damaged, and that nothing is changed."""
 import dataclasses
-import hashlib
 import json
 import pathlib
 import shutil
@@ -21,6 +20,7 @@ from clrec_tf.training.checkpoint_names import shapes_of
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.workdir_lock import WorkdirLock
 from tests import exported
+from tests import prepared_data
 from tests import small_run
 from tests.test_doctor import run
 from tests.test_doctor import states
@@ -94,29 +94,13 @@ def test_every_damaged_shard_is_named(copy):
     assert len(full) == 3 and f"{shards[1].name} has sha256" in full[1]
 
 
-def rewritten(copy, name, change):
-    """A shard whose records are changed, with checksums, manifest and all."""
-    data = copy / "data"
-    path = data / name
-    records = [change(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records:
-            writer.write(record)
-    manifest = schema_lib.load_manifest(str(data), verify="")
-    content = path.read_bytes()
-    entry = lambda shard: shard if shard.name != name else dataclasses.replace(
-        shard, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    schema_lib.save_manifest(str(data), dataclasses.replace(
-        manifest, shards={split: tuple(map(entry, shards)) for split, shards in manifest.shards.items()}))
-
-
 @pytest.mark.parametrize("split, words", [("train", "an item_id is outside 1..30"), ("test", "item_id")])
 def test_records_that_contradict_the_schema_are_found_in_full(copy, split, words):
     def beyond(record):
         example = tf.train.Example.FromString(record)
         example.features.feature["item_id"].int64_list.value[0] = small_run.ITEMS + 1
         return example.SerializeToString()
-    rewritten(copy, schema_lib.load_manifest(str(copy / "data")).shards[split][0].name, beyond)
+    prepared_data.rewritten(copy / "data", schema_lib.load_manifest(str(copy / "data")).shards[split][0].name, beyond)
     assert not faults(found(copy, "data"))
     full = faults(found(copy, "data", doctor_mode="full"))
     assert len(full) == 1 and words in full[0]

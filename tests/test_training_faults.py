@@ -19,6 +19,7 @@ from clrec_tf.export import export
 from clrec_tf.training.checkpoints import find_checkpoint
 from clrec_tf.training.restore import load_trained
 from tests import forked
+from tests import prepared_data
 from tests import small_run
 
 
@@ -125,6 +126,26 @@ def test_damaged_data_names_the_shard(tmp_path, damage, message):
     name = schema_lib.load_manifest(folder).shards["train"][1].name
     damage(pathlib.Path(folder) / name)
     with pytest.raises(DataError, match=f"{name} .*{message}"):
+        small_run.run(small_run.config(folder, tmp_path / "run"))
+
+
+def wrong_type(record):
+    example = tf.train.Example.FromString(record)
+    example.features.feature["item_id"].Clear()
+    example.features.feature["item_id"].float_list.value.append(1.0)
+    return example.SerializeToString()
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda record: b"&*\xdb", "TensorFlow cannot parse a record"),  # its text quotes what is no UTF-8
+    (lambda record: b"abc", "Could not parse example input, value: 'abc'"),
+    (wrong_type, "Key: item_id, Index: 0.  Data types don't match"),
+])
+def test_a_record_that_is_none_names_its_shard(tmp_path, change, message):
+    folder = small_run.prepared(tmp_path)
+    name = schema_lib.load_manifest(folder).shards["train"][1].name
+    prepared_data.rewritten(folder, name, change)
+    with pytest.raises(DataError, match=f"shard .*{name} is damaged: .*{message}.*: restore it, or prepare"):
         small_run.run(small_run.config(folder, tmp_path / "run"))
 
 

@@ -3,12 +3,11 @@ import os
 from typing import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.exposures import read_exposures
 from clrec_tf.data.held_out_examples import read_evaluation_set
-from clrec_tf.data.pools import read_pool
+from clrec_tf.data.record_faults import record_faults
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Finding
@@ -50,14 +49,9 @@ def _wrong(data_dir, shard, verify):
 def _records(about: About, data_dir: str, manifest: schema_lib.Manifest) -> Iterator[Finding]:
     """Reads everything as training, evaluation and export read it."""
     schema, sound = schema_lib.load_schema(data_dir), True
-    for shard in manifest.shards.get("train", ()):
-        try:
-            for _ in read_pool(tf.constant([os.path.join(data_dir, shard.name)]), tf.constant(shard.records, tf.int64),
-                               schema):
-                pass
-        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: its text quotes what is no UTF-8
-            sound, why = False, getattr(error, "message", "TensorFlow cannot parse a record")
-            yield about.fault(f"{os.path.join(data_dir, shard.name)}: {why[:300]}", REMEDY)
+    for path, why in record_faults(data_dir, manifest, schema):
+        sound = False
+        yield about.fault(f"{path}: {why[:300]}", REMEDY)
     read_catalogue(data_dir, schema, manifest)
     for split in ("valid", "test"):
         if manifest.shards.get(split) and manifest.records(split):

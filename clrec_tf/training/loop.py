@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from clrec_tf.config import Config
 from clrec_tf.data.fetched_pools import faults_told
+from clrec_tf.data.record_faults import may_be_of_a_record
+from clrec_tf.data.record_faults import record_faults
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -122,16 +124,25 @@ def results(run, until, stop, config):
     try:
         with faults_told(config.paths.data_dir):
             yield from run.dispatcher.results(until, stop)
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.OutOfRangeError
-            ) as error:
-        message = str(error.message)
-        if isinstance(error, tf.errors.InvalidArgumentError) and not any(
-                sign in message for sign in ("damaged training data", "Dataset was empty")):
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.OutOfRangeError,
+            UnicodeDecodeError) as error:
+        if may_be_of_a_record(error):
+            name_record(config.paths.data_dir, error)
+        if isinstance(error, UnicodeDecodeError) or isinstance(error, tf.errors.InvalidArgumentError) and not any(
+                sign in str(error.message) for sign in ("damaged training data", "Dataset was empty")):
             raise
         through = servers_named(error)
         where = f" (seen at {through}: all roles need the data at the same path)" if through else ""
         schema_lib.load_manifest(config.paths.data_dir, "sha256")  # names the shard that changed, if one did
         raise DataError(f"reading --data_dir={config.paths.data_dir} failed: {reason(error)}{where}") from error
+
+
+def name_record(data_dir: str, error: Exception):
+    """`DataError` that names the shard with a record that cannot be read, if there is one."""
+    logging.info("reading --data_dir=%s once more for the record at fault", data_dir)
+    manifest, schema = schema_lib.load_manifest(data_dir, "sha256"), schema_lib.load_schema(data_dir)
+    for path, why in record_faults(data_dir, manifest, schema):
+        raise DataError(f"shard {path} is damaged: {reason(why)}: restore it, or prepare the data again") from error
 
 
 def check_finite(progress, result, steps, limit):
