@@ -6,6 +6,7 @@
 pip does not notice versions that do not fit: broken sets install cleanly and fail later, in the middle of a job. With
 the flags of other commands their deployment is checked too: TF_CONFIG and its addresses, storage, the data set, the
 run, the bundle, GPUs and memory. Nothing is changed. Exit codes: 0 nothing is wrong, 1 something is, 2 bad flags."""
+import functools
 import importlib
 from importlib import metadata
 import os
@@ -16,7 +17,8 @@ from typing import Optional
 # Nothing of clrec_tf is imported here: its settings, and so every flag, need packages whose absence is to be reported.
 SETS = {"2.17": ("constraints.txt", "io"), "2.20": ("constraints-tf220.txt", "")}  # tested, by TensorFlow
 # What need not be there, and what cannot be done without it.
-OPTIONAL = {"tensorflow-io": "paths that TensorFlow does not read itself, such as s3:// and hdfs://",
+OPTIONAL = {"tensorflow-io": "formats and file systems of your own code; clrec_tf does without it",
+            "obstore": "paths in object stores, s3:// and gs://: pip install 'clrec_tf[stores]'",
             "scann": "--index=scann; --index=faiss and exact do without it"}
 SERVICE = ("fastapi", "uvicorn", "msgspec", "prometheus-client")
 _MARKS = {True: "ok  ", False: "FAIL", None: "none"}
@@ -52,6 +54,15 @@ def _io():
     decoded = tfio.experimental.serialization.decode_json('{"a": 3}', {"a": tf.TensorSpec([], tf.int64)})
     assert int(decoded["a"]) == 3
     return "decode_json"
+
+
+def _obstore():
+    import obstore
+    from obstore.store import MemoryStore
+    store = MemoryStore()
+    obstore.put(store, "a", b"3", mode="create")
+    assert bytes(obstore.get(store, "a").bytes()) == b"3"
+    return "put and get"
 
 
 def _scann():
@@ -97,7 +108,7 @@ def _service():
 
 
 CHECKS = {"tensorflow": _tensorflow, "tf-keras": _keras, "tensorflow-recommenders": _recommenders,
-          "tensorflow-io": _io, "scann": _scann, "tensorflow-serving-api": _serving_api,
+          "tensorflow-io": _io, "obstore": _obstore, "scann": _scann, "tensorflow-serving-api": _serving_api,
           "polars": _polars, "matplotlib": _matplotlib}
 
 IMPORTED = {"absl-py": "absl", "numpy": "numpy", "protobuf": "google.protobuf"}  # shown only where they are at fault
@@ -135,12 +146,13 @@ def _version(package) -> Optional[str]:
         return None
 
 
-def main(config, given: frozenset = frozenset()) -> int:
+def main(config, given: frozenset = frozenset(), stored=None) -> int:
     """Runs the command.
 
     Args:
       config: all settings; None where a package is at fault that they are made of.
       given: names of those that were given; without any, and without TF_CONFIG, packages alone are looked at.
+      stored: the `StoredPlaces` that flags give, None where none do.
 
     Returns:
       The exit code: 1 if anything does not work.
@@ -155,7 +167,7 @@ def main(config, given: frozenset = frozenset()) -> int:
     if config is None or not (given or os.environ.get("TF_CONFIG")):
         return int(broken)
     from clrec_tf.diagnosis import deployment  # pylint: disable=import-outside-toplevel
-    return deployment.diagnose(config, given, begun, results) or int(broken)
+    return deployment.diagnose(config, given, begun, results, stored) or int(broken)
 
 
 def remedy(extra: str = "") -> str:
@@ -170,13 +182,16 @@ def run() -> None:
     """The command with its flags, or without any where a package is at fault that the flags are made of."""
     try:
         from clrec_tf import command_line
+        from clrec_tf.diagnosis.stored_places import StoredPlaces
+        from clrec_tf.train import STORES
     except Exception:  # pylint: disable=broad-except  (whatever a broken binary raises)
         if code := main(None):
             sys.exit(code)
         raise  # every package works: the fault is ours
-    command_line.run(main, usage=__doc__, takes_given=True, uses=(
+    stored = StoredPlaces()
+    command_line.run(functools.partial(main, stored=stored), usage=__doc__, takes_given=True, uses=(
         "doctor", "benchmark.json", "paths", "prepare", "model", "loss", "train", "cluster", "serve", "days", "report",
-        "export", "retrieve", "update"))
+        "export", "retrieve", "update", "stores"), stores=stored.openers([*STORES, "html"]))
 
 
 if __name__ == "__main__":

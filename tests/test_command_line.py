@@ -114,7 +114,7 @@ def test_doctor_finds_every_package_in_order_and_leaves_no_files_behind(tmp_path
     result = command("doctor", env={**os.environ, "TMPDIR": str(tmp_path)})
     assert result.returncode == 0, result.stdout
     assert os.listdir(tmp_path) == []
-    assert result.stdout.count("ok  ") == 9 and "FAIL" not in result.stdout
+    assert result.stdout.count("ok  ") == 10 and "FAIL" not in result.stdout
 
 
 def test_doctor_says_how_to_get_the_service_and_does_without(monkeypatch, capsys):

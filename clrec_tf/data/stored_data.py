@@ -72,7 +72,7 @@ def makes_data_set(address: Address, flag: str, door) -> Iterator[str]:
             lease = stack.enter_context(Lease(leased, door.settings.lease_s, "prepare"))
             source = _view(remote, local, door.cache, stack)  # another may have finished meanwhile
             if source is None:
-                _check_empty(remote)
+                check_empty(remote)
                 uploads.wait(local, lambda: _upload(remote, local, lease))
         if source is not None:
             source.check()
@@ -118,7 +118,7 @@ def _write(local, name, content):
             file.write(content)
 
 
-def _check_empty(remote):
+def check_empty(remote):
     """`UserError` where there is anything but what an interrupted upload of prepare left."""
     if remote.read(UNFINISHED) is not None:
         logging.info("%s holds an unfinished upload of prepare, which is written anew", remote.given)

@@ -14,12 +14,16 @@ from clrec_tf.diagnosis import data_folder
 from clrec_tf.diagnosis import machine
 from clrec_tf.diagnosis import needs
 from clrec_tf.diagnosis import run_folder
+from clrec_tf.diagnosis import stored_data_set
 from clrec_tf.diagnosis.addresses import cluster_checks
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Check
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.inputs import check_read
 from clrec_tf.diagnosis.storage import check_written
+from clrec_tf.diagnosis.store_checks import MAKES_DATA
+from clrec_tf.diagnosis.store_checks import store_checks
+from clrec_tf.diagnosis.stored_places import StoredPlaces
 from clrec_tf.errors import UserError
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
@@ -31,18 +35,21 @@ READ = ("input", "item_features", "dense_features", "user_features", "vocabulary
         "attribute_items", "users", "upsert", "withdraw", "token_file")
 WRITTEN_FOLDERS = ("data_dir", "workdir", "export_dir", "days_dir", "impression_log", "scann_export_dir", "cache_dir")
 WRITTEN_FILES = ("html", "output", "embeddings", "vectors", "json")
-_MAKES_DATA = {"generate", "prepare"}  # stages
 
 
-def checks(config: Config, given: frozenset) -> list[Check]:
+def checks(config: Config, given: frozenset, stored: Optional[StoredPlaces] = None) -> list[Check]:
     """All checks that the settings call for.
 
     Args:
       config: all settings.
       given: names of those that were given; what nobody gave is not compared with anything.
+      stored: addresses in stores that flags give, which are empty in `config`; None: none do.
     """
-    return [*cluster_checks(config.doctor.address_deadline_s), *_of_inputs(config), *_of_places(config),
-            *_of_contents(config, given), *_of_machine(config)]
+    stored = stored or StoredPlaces()
+    schema = functools.partial(_schema, config, stored)
+    return [*cluster_checks(config.doctor.address_deadline_s), *_of_inputs(config), *_of_places(config, stored),
+            *_of_contents(config, given, stored, schema), *store_checks(config, given, stored, schema),
+            *_of_machine(config, schema)]
 
 
 def _check(name: str, subject: str, remedy: str, find: Callable[[About], Iterable[Finding]]) -> Check:
@@ -62,13 +69,13 @@ def _of_inputs(config: Config) -> list[Check]:
             for flag, paths in _paths(config, READ).items()]
 
 
-def _of_places(config: Config) -> list[Check]:
+def _of_places(config: Config, stored: StoredPlaces) -> list[Check]:
     """Of everything that is written to: not a data set that is there, nor what --doctor_read_only names."""
-    left_out = {*config.doctor.doctor_read_only} | (set() if _makes_data(config) else {"data_dir"})
+    left_out = {*config.doctor.doctor_read_only} | (set() if _makes_data(config, stored) else {"data_dir"})
     found = []
     for flag, path in _paths(config, WRITTEN_FOLDERS + WRITTEN_FILES).items():
         if flag not in left_out:
-            need = functools.partial(_checkpoint_bytes, config) if flag == "workdir" else lambda: 0
+            need = functools.partial(_checkpoint_bytes, config, stored) if flag == "workdir" else lambda: 0
             found.append(_check("storage", f"--{flag}={path}", "choose another place",
                                 functools.partial(_written, path=path, is_file=flag in WRITTEN_FILES, need=need)))
     return found
@@ -78,15 +85,15 @@ def _written(about, path, is_file, need):
     yield from check_written(about, path, is_file, need())
 
 
-def _of_contents(config: Config, given) -> list[Check]:
+def _of_contents(config: Config, given, stored, schema) -> list[Check]:
     """Of data, run and bundles."""
     found, paths, full = [], config.paths, config.doctor.doctor_mode == "full"
-    if paths.data_dir and not _makes_data(config):
+    if paths.data_dir and not _makes_data(config, stored):
         found.append(_check("data", f"--data_dir={paths.data_dir}", data_folder.REMEDY,
                             functools.partial(data_folder.check_data, data_dir=paths.data_dir, full=full)))
     if paths.workdir:
         def of_run(about):
-            return run_folder.check_run(about, config, given, _schema(config), full)
+            return run_folder.check_run(about, config, given, schema(), full)
         found.append(_check("run", f"--workdir={paths.workdir}", run_folder.REMEDY, of_run))
     if paths.export_dir:
         found.append(_check("bundle", f"--export_dir={paths.export_dir}", bundles.REMEDY,
@@ -95,9 +102,9 @@ def _of_contents(config: Config, given) -> list[Check]:
     return found
 
 
-def _of_machine(config: Config) -> list[Check]:
+def _of_machine(config: Config, schema) -> list[Check]:
     def memory(about):
-        need = _needed(config) * _share()
+        need = _needed(config, schema()) * _share()
         return machine.check_memory(about, need, "training (variables and optimizer)") if need else ()
     return [_check("machine", "GPUs", "see TensorFlow's page on GPUs",
                    functools.partial(machine.check_gpus, product_dtype=config.model.product_dtype)),
@@ -112,23 +119,24 @@ def _share() -> float:
     return 1.0 / len(task.addresses["ps"]) if task.role == "ps" else 0.0
 
 
-def _makes_data(config: Config) -> bool:
+def _makes_data(config: Config, stored: StoredPlaces) -> bool:
     """Whether the data set is still to be made."""
     there = os.path.exists(os.path.join(config.paths.data_dir, schema_lib.MANIFEST_FILE))
-    return not there and bool(config.prepare.input or _MAKES_DATA & set(config.train.stages))
+    return not there and bool(config.prepare.input or stored.of("input") or MAKES_DATA & set(config.train.stages))
 
 
-def _schema(config: Config) -> Optional[schema_lib.Schema]:
+def _schema(config: Config, stored: StoredPlaces) -> Optional[schema_lib.Schema]:
     """Of --data_dir; None where there is none to be read, which the check of the data tells."""
+    for place in stored.of("data_dir"):
+        return stored_data_set.schema_of(place.within(config.doctor.doctor_deadline_s))
     try:
         return schema_lib.load_schema(config.paths.data_dir) if config.paths.data_dir else None
     except UserError:
         return None
 
 
-def _needed(config: Config) -> int:
+def _needed(config: Config, schema: Optional[schema_lib.Schema]) -> int:
     """Bytes of variables and optimizer, of the run in --workdir if there is one; 0 where there is no data to tell."""
-    schema = _schema(config)
     if schema is None:
         return 0
     settings, workdir = config, config.paths.workdir
@@ -137,10 +145,10 @@ def _needed(config: Config) -> int:
     return needs.state_bytes(needs.model_shapes(settings, schema), config.train.optimizer)
 
 
-def _checkpoint_bytes(config: Config) -> int:
+def _checkpoint_bytes(config: Config, stored: StoredPlaces) -> int:
     """Bytes that checkpoints will take at least beside those that are there: one more than is kept, for a while."""
     try:
-        whole = _needed(config)
+        whole = _needed(config, _schema(config, stored))
     except UserError:  # told by the check of the run
         return 0
     return max(0, whole * (config.train.keep_checkpoints + 1) - _there(config.paths.workdir))

@@ -8,11 +8,12 @@ from clrec_tf.diagnosis.deadline import found_by
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import FAULT
 from clrec_tf.diagnosis.findings import Finding
+from clrec_tf.diagnosis.stored_places import StoredPlaces
 from clrec_tf.system import atomic
 
 
-def diagnose(config: Config, given: frozenset, begun: float, packages: dict[str, tuple[str, str, Optional[bool]]]
-             ) -> int:
+def diagnose(config: Config, given: frozenset, begun: float, packages: dict[str, tuple[str, str, Optional[bool]]],
+             stored: Optional[StoredPlaces] = None) -> int:
     """Runs all checks that the settings call for.
 
     Args:
@@ -20,6 +21,7 @@ def diagnose(config: Config, given: frozenset, begun: float, packages: dict[str,
       given: names of those that were given.
       begun: time.monotonic() of the start, from which --doctor_deadline_s counts.
       packages: package -> (version, what ran or failed, whether it works; None: it need not be there).
+      stored: addresses in stores that flags give, None where none do.
 
     Returns:
       The exit code: 1 if there is a fault, else 0.
@@ -31,7 +33,7 @@ def diagnose(config: Config, given: frozenset, begun: float, packages: dict[str,
     if path:
         atomic.check_file_place(path, "json")
     findings = []
-    for finding in found_by(checks(config, given), begun + seconds, f"--doctor_deadline_s={seconds:g}"):
+    for finding in found_by(checks(config, given, stored), begun + seconds, f"--doctor_deadline_s={seconds:g}"):
         print(report.line(finding), flush=True)
         findings.append(finding)
     counts = report.count(findings)

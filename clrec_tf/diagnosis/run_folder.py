@@ -46,13 +46,13 @@ def check_run(about: About, config: Config, given: frozenset, schema: Optional[S
     saved = run_config.load(workdir)
     if schema is not None:
         run_config.check_schema(saved, schema.hash(), config.paths.data_dir, workdir)
-    yield from _settings(about, saved, config, given, schema)
+    yield from check_settings(about, saved, config, given, schema)
     shapes = None if schema is None else model_shapes(run_config.saved_settings(saved), schema)
     for folder in (LATEST_FOLDER, BEST_FOLDER):
         yield from _checkpoints(about, os.path.join(workdir, folder), shapes, full)
 
 
-def _settings(about: About, saved, config, given, schema) -> Iterator[Finding]:
+def check_settings(about: About, saved, config, given, schema) -> Iterator[Finding]:
     """Settings that a run keeps: those given must be its own; others must be given if they are not the defaults."""
     has_events = schema is None or bool(schema.event_weights)
     differ = run_config.differences(saved, config, has_events)

@@ -13,9 +13,9 @@ from typing import Iterator
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.sizes import shown
+from clrec_tf.stores.folder import TRIAL
 from clrec_tf.system.locks import NO_LOCKS_HERE
 
-PREFIX = ".clrec-doctor-"
 _BYTES = 65_536
 
 
@@ -51,7 +51,7 @@ def _tried(folder: str) -> str:
     """What cannot be done in a folder, and why; "" where all can."""
     step, scratch, content = "make a folder", "", secrets.token_bytes(_BYTES)
     try:
-        scratch = tempfile.mkdtemp(prefix=PREFIX, dir=folder)
+        scratch = tempfile.mkdtemp(prefix=TRIAL, dir=folder)
         first, second = os.path.join(scratch, "first"), os.path.join(scratch, "second")
         for name in (first, second):
             step = "write a file"
@@ -81,7 +81,7 @@ def _tried(folder: str) -> str:
 
 def _locks(about: About, folder: str) -> Iterator[Finding]:
     """Whether a lock keeps others out, as the locks of runs and of files that are written must."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix=TRIAL, dir=folder) as scratch:
         with open(os.path.join(scratch, "lock"), "wb") as one, open(os.path.join(scratch, "lock"), "rb+") as other:
             try:
                 fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)

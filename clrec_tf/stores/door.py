@@ -1,7 +1,7 @@
 """The door between flags and the code: commands get local paths in place of addresses.
 
 How a command takes a flag from stores: it names an opener for it, `command_line.run(main, …, stores={"data_dir":
-reads_data_set})`. An opener is a function (address, flag, door) -> context that gives a local path. On entering it
+reads_data_set})`. An opener is a function (address, flag, door) -> context that gives a local path, "" to leave the address out. On entering it
 fetches what the command will read, or prepares a place to write; on leaving without an error it uploads. Openers stand
 beside what they know: ``files`` (single files), ``data/stored_data`` (data sets), ``training/stored_run`` (runs).
 Flags without an opener refuse addresses (``system/local_path``), and nothing below the commands sees one.
@@ -87,6 +87,6 @@ def opened(values: dict, openers: Mapping[str, Opener], settings, unread: Sequen
             value = values.get(flag) or ""
             parts = value if isinstance(value, (list, tuple)) else value.split(",")
             if any(map(addresses.is_address, parts)):
-                parts = [local(part, flag) for part in parts]
+                parts = [path for part in parts if (path := local(part, flag))]
                 changed[flag] = parts if isinstance(value, (list, tuple)) else ",".join(parts)
         yield {**values, **changed}

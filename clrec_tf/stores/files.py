@@ -6,6 +6,7 @@ import re
 
 from clrec_tf.errors import UserError
 from clrec_tf.stores.address import Address
+from clrec_tf.stores.folder import Folder
 from clrec_tf.stores.transfer import in_parallel
 
 _WITH_OTHERS = ("movielens", "amazon", "amazon2023", "recbole")  # formats
@@ -21,22 +22,35 @@ def reads_files(address: Address, flag: str, door):
     Raises:
       UserError: nothing is there; VanishedError: a file was there and is not.
     """
-    fixed = _PATTERN.split(str(address))[0] if _PATTERN.search(address.key) else str(address)
-    root = door.folder(_before(address, fixed), flag)
+    root, given, found = listed(address, flag, door)
     with door.scratch() as place:
-        given = address.key[len(root.address.key):].lstrip("/")
-        single = not _PATTERN.search(given) and root.head(given)
-        if single and flag == "input" and door.values.get("format") in _WITH_OTHERS:
-            raise UserError(f"--{flag}={address}: --format={door.values['format']} reads the files beside it too: give "
-                            f"their folder, {root.address}")
-        found = {given: single[0]} if single else {
-            name: size for name, size in root.names().items()
-            if name.startswith(f"{given}/") or (_PATTERN.search(given) and _matches(name, given))}
-        if not found:
-            raise UserError(f"--{flag}={address}: nothing is there: correct the address")
         in_parallel(lambda name: _fetch(root, name, found[name], place), list(found))
         with door.named(place, root.address):
             yield os.path.join(place, given)
+
+
+def listed(address: Address, flag: str, door) -> tuple[Folder, str, dict[str, int]]:
+    """The objects that an address means.
+
+    Returns:
+      The folder above them, the address' name or pattern in it, and name -> bytes of each.
+
+    Raises:
+      UserError: nothing is there, or the format reads others beside it.
+    """
+    fixed = _PATTERN.split(str(address))[0] if _PATTERN.search(address.key) else str(address)
+    root = door.folder(_before(address, fixed), flag)
+    given = address.key[len(root.address.key):].lstrip("/")
+    single = not _PATTERN.search(given) and root.head(given)
+    if single and flag == "input" and door.values.get("format") in _WITH_OTHERS:
+        raise UserError(f"--{flag}={address}: --format={door.values['format']} reads the files beside it too: give "
+                        f"their folder, {root.address}")
+    found = {given: single[0]} if single else {
+        name: size for name, size in root.names().items()
+        if name.startswith(f"{given}/") or (_PATTERN.search(given) and _matches(name, given))}
+    if not found:
+        raise UserError(f"--{flag}={address}: nothing is there: correct the address")
+    return root, given, found
 
 
 def _before(address, fixed):

@@ -14,6 +14,7 @@ from clrec_tf.stores.address import Address
 from clrec_tf.stores.store_errors import told
 from clrec_tf.stores.store_errors import VanishedError
 
+TRIAL = ".clrec-doctor-"  # how names of objects begin that doctor tries a store with, which count for nobody else
 PART_BYTES = 8 << 20  # of requests: each has a time of its own, so large files need no longer one
 
 
@@ -118,11 +119,13 @@ class Folder:
         except VanishedError:
             pass
 
-    def names(self) -> dict[str, int]:
-        """Name -> bytes of the objects below, those of folders within as a/b. A listing may be stale."""
+    def names(self, trials: bool = False) -> dict[str, int]:
+        """Name -> bytes of the objects below, those of folders within as a/b; `trials`: also `TRIAL`s. A listing may be
+        stale."""
         with told(self.given, "listed"):
             found, start = self._backend.list(self.address.key), len(self._key(""))
-        return {key[start:]: size for key, size in sorted(found) if key[start:] and not key.endswith("/")}
+        return {key[start:]: size for key, size in sorted(found) if key[start:] and not key.endswith("/")
+                and (trials or not key[start:].startswith(TRIAL))}
 
     def _key(self, name):
         return self.address.child(name).key

@@ -76,7 +76,7 @@ class Lease:
                     version = self._folder.write(NAME, self._content(), found[1])
                     self.left = True
                     logging.warning("%s: %s has not been heard of for the time of its lease: going on in its place",
-                                    self._folder.given, _owner(found[0]))
+                                    self._folder.given, holder(found[0]))
                     return version
                 except TakenError:
                     continue
@@ -85,7 +85,7 @@ class Lease:
         """Waits for the time of another's lease; `BusyError` as soon as it is renewed."""
         seconds = _facts(content).get("seconds")
         seconds = seconds if isinstance(seconds, (int, float)) and 0 < seconds < 86_400 else self._seconds
-        logging.info("%s is in use by %s: waiting up to %g s for a sign of life", self._folder.given, _owner(content),
+        logging.info("%s is in use by %s: waiting up to %g s for a sign of life", self._folder.given, holder(content),
                      seconds)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -94,7 +94,7 @@ class Lease:
             if not found:
                 return
             if found[1].tag != version.tag or found[1].generation != version.generation:
-                raise BusyError(f"{self._folder.given} is in use by another {self._doing}, {_owner(found[0])} "
+                raise BusyError(f"{self._folder.given} is in use by another {self._doing}, {holder(found[0])} "
                                 f"({self._folder.address.child(NAME)}): wait for its end, stop it, or choose another "
                                 f"--{self._folder.flag}")
 
@@ -131,7 +131,7 @@ class Lease:
         if found and self._is_ours(found[0]):
             self._version, self._seen = found[1], time.monotonic()
         else:
-            self._fault = _owner(found[0]) if found else "it was removed"
+            self._fault = holder(found[0]) if found else "it was removed"
 
     def _is_ours(self, content):
         return _facts(content).get("token") == self.token
@@ -161,7 +161,8 @@ def _facts(content: bytes) -> dict:
     return facts if isinstance(facts, dict) else {}
 
 
-def _owner(content: bytes) -> str:
+def holder(content: bytes) -> str:
+    """Who wrote a lease, from the object's content."""
     facts = _facts(content)
     if not {"process", "host", "since"} <= facts.keys():
         return "an unknown process"

@@ -52,7 +52,7 @@ def keeps_run(address: Address, flag: str, door) -> Iterator[str]:
         remote = door.folder(address, flag)
         found = stored_list.read(remote)
         if found is None:
-            _check_empty(remote)
+            check_empty(remote)
         else:
             _fetch_sides(remote, local, _OF_TRAINING)
             _fetch_newest(remote, local, door.cache, found[0])
@@ -120,7 +120,7 @@ def _named(scratch, address, door):
     return door.named(local, address)
 
 
-def _check_empty(remote: Folder) -> None:
+def check_empty(remote: Folder) -> None:
     """`UserError` where there is something that no training wrote: it would be mixed with the run."""
     others = [name for name in remote.names() if name != LEASE_FILE]
     if others:
