@@ -1,9 +1,10 @@
 """The door between flags and the code: commands get local paths in place of addresses.
 
 How a command takes a flag from stores: it names an opener for it, `command_line.run(main, …, stores={"data_dir":
-reads_data_set})`. An opener is a function (address, flag, door) -> context that gives a local path, "" to leave the address out. On entering it
-fetches what the command will read, or prepares a place to write; on leaving without an error it uploads. Openers stand
-beside what they know: ``files`` (single files), ``data/stored_data`` (data sets), ``training/stored_run`` (runs).
+reads_data_set})`. An opener is a function (address, flag, door) -> context that gives a local path, or "" to leave the
+address out. On entering it fetches what the command will read, or prepares a place to write; on leaving without an
+error it uploads. Openers stand beside what they know: ``files`` (single files), ``data/stored_data`` (data sets),
+``training/stored_run`` (runs).
 Flags without an opener refuse addresses (``system/local_path``), and nothing below the commands sees one.
 
 What an opener can use: `door.folder` for the store's objects, `door.cache`, `door.scratch` for a place of its own,
