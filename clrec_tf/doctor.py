@@ -182,8 +182,8 @@ def run() -> None:
     """The command with its flags, or without any where a package is at fault that the flags are made of."""
     try:
         from clrec_tf import command_line
+        from clrec_tf.diagnosis.store_checks import FLAGS
         from clrec_tf.diagnosis.stored_places import StoredPlaces
-        from clrec_tf.train import STORES
     except Exception:  # pylint: disable=broad-except  (whatever a broken binary raises)
         if code := main(None):
             sys.exit(code)
@@ -191,7 +191,7 @@ def run() -> None:
     stored = StoredPlaces()
     command_line.run(functools.partial(main, stored=stored), usage=__doc__, takes_given=True, uses=(
         "doctor", "benchmark.json", "paths", "prepare", "model", "loss", "train", "cluster", "serve", "days", "report",
-        "export", "retrieve", "update", "stores"), stores=stored.openers([*STORES, "html"]))
+        "export", "retrieve", "update", "stores"), stores=stored.openers(FLAGS))
 
 
 if __name__ == "__main__":

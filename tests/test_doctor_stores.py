@@ -1,5 +1,7 @@
 """The doctor on addresses in stores: what is sound, absent, damaged, refused or silent; against a server of S3."""
+import importlib
 import json
+import pathlib
 import re
 import socket
 import sys
@@ -10,13 +12,14 @@ import pytest
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data import stored_data
 from clrec_tf.diagnosis import checkup
+from clrec_tf.diagnosis import store_checks
 from clrec_tf.diagnosis.stored_places import StoredPlaces
 from clrec_tf.stores import address as addresses
 from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.folder import TRIAL
 from clrec_tf.training import stored_list
 from clrec_tf.training import stored_run
-from clrec_tf.train import STORES
+from tests import exported
 from tests import s3_server
 from tests import small_run
 from tests.test_doctor import command
@@ -39,7 +42,7 @@ def folder_of(bucket, name):
 
 @pytest.fixture(scope="module", name="world")
 def fixture_world(endpoint, tmp_path_factory):
-    """Name -> content of data/, prepared, and of run/, trained on it in the store."""
+    """Name -> content of data/, prepared, of run/, trained on it in the store, and of export/."""
     place, bucket = tmp_path_factory.mktemp("world"), "made-once"
     data = small_run.prepared(place)
     with pytest.MonkeyPatch.context() as patch:
@@ -51,6 +54,8 @@ def fixture_world(endpoint, tmp_path_factory):
             assert small_run.run(small_run.config(data, local["workdir"], epochs=1, validate_every=1.0)) == 0
         remote = folder_of(bucket, "run")
         objects = {f"run/{name}": remote.read(name) for name in remote.names()}
+    bundle = pathlib.Path(exported.bundle_folder("int"))
+    objects |= {f"export/1/{path.relative_to(bundle)}": path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     return objects | {f"data/{name.name}": name.read_bytes() for name in (place / "data").iterdir()}
 
 
@@ -71,7 +76,7 @@ def fixture_store(endpoint, monkeypatch, request):
 def fixture_filled(store, world):
     """The same with the world's objects."""
     for name, content in world.items():
-        store("data" if name.startswith("data/") else "run").write(name.partition("/")[2], content)
+        store(name.partition("/")[0]).write(name.partition("/")[2], content)
     store.faults.seen.clear()
     return store
 
@@ -79,7 +84,7 @@ def fixture_filled(store, world):
 def found(tmp_path, values, given=(), seconds=30.0, **settings):
     """The findings about addresses, flag -> address."""
     stored = StoredPlaces()
-    with s3_server.opened(tmp_path / "cache", stored.openers([*STORES, "html"]), **values) as local:
+    with s3_server.opened(tmp_path / "cache", stored.openers(store_checks.FLAGS), **values) as local:
         config = small_run.config("", "", epochs=1, validate_every=1.0).but(
             **{"doctor_deadline_s": seconds, **{flag: local[flag] for flag in values}, **settings})
         checks = checkup.checks(config, frozenset(given), stored)
@@ -95,22 +100,24 @@ def both(store):
 
 
 def objects(store):
-    return {(name, key): store(name).read(key) for name in ("data", "run", "page") for key in store(name).names(trials=True)}
+    return {(name, key): store(name).read(key) for name in ("data", "run", "export", "page")
+            for key in store(name).names(trials=True)}
 
 
 @pytest.mark.parametrize("mode", ["quick", "full"])
 def test_what_is_sound_is_called_so_and_nothing_is_changed(filled, tmp_path, world, mode):
     before = objects(filled)
     every = found(tmp_path, {**both(filled), "html": filled.at("page/x.html"), "vocabulary_from": filled.at("data"),
-                             "init_from": filled.at("run"), "input": filled.at("data/train-*")}, doctor_mode=mode)
+                             "init_from": filled.at("run"), "input": filled.at("data/train-*"),
+                             "export_dir": filled.at("export")}, doctor_mode=mode)
     assert not faults(every), told(every)
     words, by = told(every), "sha256" if mode == "full" else "size"
-    assert words.count(f"agree with the manifest by {by}") == 2 and words.count(f"agree with the list by {by}") >= 4
-    assert words.count("can be written, read, listed, replaced and deleted") == 1  # of --workdir; the data set is there
+    assert words.count(f"agree with the manifest by {by}") == 3 and words.count(f"agree with the list by {by}") >= 4
+    assert words.count("can be written, read, listed, replaced and deleted") == 2  # the data set is there
     assert "written, read and deleted" in words and "4 object(s)" in words and "has no conditional" not in words
     assert len(before) == len(world) and objects(filled) == before
-    written = [path for method, path in filled.faults.seen if method in ("PUT", "POST", "DELETE")]
-    assert len(written) == 7 and all(TRIAL in path for path in written)
+    written = [path for method, path in filled.faults.seen if method not in ("GET", "HEAD") and not path.endswith("?delete")]
+    assert len({re.search(f"{TRIAL}[0-9a-f]{{16}}", path)[0] for path in written}) == 3
 
 
 def test_what_is_only_read_is_not_written_to(filled, tmp_path):
@@ -171,6 +178,26 @@ def test_settings_and_data_that_differ_from_the_run(filled, tmp_path):
     assert f"--data_dir={filled.at('data')} (schema" in texts[1] and f"--workdir={filled.at('run')} was trained" in texts[1]
 
 
+def test_bundles(filled, tmp_path):
+    values = dict(export_dir=filled.at("export"))
+    assert "version 2 is asked for" in faults(found(tmp_path, values, serve_version=2))[0]
+    filled("export").write("serve_version", b"3")
+    assert "version 3 is asked for" in faults(found(tmp_path, values))[0]
+    filled("export").delete("serve_version")
+    filled("export").delete("1/item_ids.npy")
+    assert [text.partition(" in ")[0] for text in faults(found(tmp_path, values))] == ["item_ids.npy"]
+    filled("export").write("1/manifest.json", b"{}")
+    assert "manifest.json" in faults(found(tmp_path, dict(export_dir=filled.at("export/1"))))[0]
+    every = found(tmp_path, dict(export_dir=filled.at("new")))
+    assert not faults(every) and "it holds no bundle yet" in told(every)
+
+
+def test_every_flag_that_takes_addresses_is_looked_at():
+    commands = ("prepare", "train", "evaluate", "export", "retrieve", "update_index", "daily", "serve")
+    taken = {flag for name in commands for flag in importlib.import_module(f"clrec_tf.{name}").STORES}
+    assert {*store_checks.FLAGS} == taken | {"html"}
+
+
 def test_a_lease_is_told_of_and_not_taken(filled, tmp_path):
     held = b'{"process": 7, "host": "there", "since": "noon", "seconds": 60, "token": "x"}'
     filled("run").write("in_use.json", held)
@@ -181,10 +208,10 @@ def test_a_lease_is_told_of_and_not_taken(filled, tmp_path):
 
 @pytest.mark.parametrize("method, fault, words", [
     ("PUT", s3_server.DENIED, "no permission"), ("PUT", s3_server.WRONG_KEY, "does not know these credentials"),
-    ("DELETE", s3_server.DENIED, "was written and cannot be deleted again"),
+    ("POST", s3_server.DENIED, "was written and cannot be deleted again"),
     ("GET", (200, b"of a cache"), "that differ were read")])
 def test_what_the_store_refuses(store, tmp_path, method, fault, words):
-    store.faults.add(method, TRIAL, fault)
+    store.faults.add(method, "?delete" if method == "POST" else TRIAL, fault)
     texts = faults(found(tmp_path, dict(workdir=store.at("run"))))
     assert len(texts) == 1 and words in texts[0]
 

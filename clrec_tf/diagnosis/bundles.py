@@ -44,11 +44,11 @@ def check_bundles(about: About, export_dir: str, wanted: int, full: bool) -> Ite
     held = sum(entry["bytes"] for entry in manifest["files"].values())
     yield about.ok(f"version {number}: {len(manifest['files'])} files, {shown(held)}, agree with the manifest by "
                    + ("sha256" if full else "size"))
-    yield from _packages(about, manifest)
+    yield from check_packages(about, manifest)
     yield from check_memory(about, held, "a server of this version")
 
 
-def _packages(about: About, manifest: dict) -> Iterator[Finding]:
+def check_packages(about: About, manifest: dict) -> Iterator[Finding]:
     """Whether the index can be searched here, and which versions of packages differ."""
     package = _PACKAGES.get(manifest.get("index", {}).get("kind"))
     if package:

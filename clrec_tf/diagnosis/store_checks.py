@@ -7,6 +7,7 @@ from typing import Optional
 
 from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
+from clrec_tf.diagnosis import stored_bundles
 from clrec_tf.diagnosis import stored_data_set
 from clrec_tf.diagnosis import stored_run_folder
 from clrec_tf.diagnosis import store_trial
@@ -19,7 +20,13 @@ from clrec_tf.diagnosis.stored_places import StoredPlaces
 from clrec_tf.stores.files import listed
 from clrec_tf.stores.store_errors import StoreError
 
-FILES = ("input", "item_features", "dense_features", "user_features", "impressions")
+FILES = ("input", "item_features", "dense_features", "user_features", "impressions", "attribute_items", "users",
+         "upsert", "withdraw")
+WRITTEN_FOLDERS = ("workdir", "export_dir", "days_dir", "impression_log")
+WRITTEN_FILES = ("html", "output", "embeddings", "vectors")
+# All that take addresses; those named last are part of others, or read by measurements alone.
+FLAGS = (*FILES, "vocabulary_from", "data_dir", "init_from", *WRITTEN_FOLDERS, *WRITTEN_FILES,
+         "eval_checkpoint", "export_checkpoint", "curve_points")
 MAKES_DATA = {"generate", "prepare"}  # stages
 
 
@@ -46,8 +53,10 @@ def store_checks(config: Config, given: frozenset, stored: StoredPlaces, schema:
          dict(full=full, must_be_there=not written("workdir"))),
         ("run", "workdir", stored_run_folder.REMEDY, stored_run_folder.check_stored_settings,
          dict(config=config, given=given, data_dir=data_dir, schema=schema)),
-        ("storage", "html", store_trial.REMEDY, _tried, dict(is_file=True))]
-    wanted += [("storage", "workdir", store_trial.REMEDY, _tried, dict(is_file=False))] * written("workdir")
+        ("bundle", "export_dir", stored_bundles.REMEDY, stored_bundles.check_stored_bundles,
+         dict(full=full, wanted=config.serve.serve_version))]
+    wanted += [("storage", flag, store_trial.REMEDY, _tried, dict(is_file=flag in WRITTEN_FILES))
+               for flag in WRITTEN_FOLDERS + WRITTEN_FILES if written(flag)]
     return [_check(name, place.within(doctor.doctor_deadline_s), remedy, functools.partial(find, **values))
             for name, flag, remedy, find, values in wanted for place in stored.of(flag)]
 

@@ -118,7 +118,7 @@ def fetch_version(remote: Folder, number: int, cache: Cache, local: str, wanted:
     if content is None:
         raise VanishedError(f"{version.given} has no {MANIFEST_FILE}, so it is no complete version: export again, or "
                             "wait until its copy has ended")
-    entries = [entry for entry in _entries(content, version) if wanted is None or entry.name in wanted]
+    entries = [entry for entry in entries_of(content, version) if wanted is None or entry.name in wanted]
     fetching = os.path.join(local, f"fetching-{secrets.token_hex(4)}")
     os.makedirs(fetching)
     try:
@@ -132,7 +132,7 @@ def fetch_version(remote: Folder, number: int, cache: Cache, local: str, wanted:
     return folder
 
 
-def _entries(content: bytes, version: Folder) -> list[Entry]:
+def entries_of(content: bytes, version: Folder) -> list[Entry]:
     """The files that a manifest names; `DataError` where it is damaged, or names one that no folder may hold."""
     try:
         files = json_files.unsealed(json_files.parse(content.decode()))["files"]
