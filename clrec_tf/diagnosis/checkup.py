@@ -33,7 +33,8 @@ from clrec_tf.training import run_config
 # Flags by what is done with their paths; of the others none is looked at.
 READ = ("input", "item_features", "dense_features", "user_features", "vocabulary_from", "impressions", "init_from",
         "attribute_items", "users", "upsert", "withdraw", "token_file")
-WRITTEN_FOLDERS = ("data_dir", "workdir", "export_dir", "days_dir", "impression_log", "scann_export_dir", "cache_dir")
+WRITTEN_FOLDERS = ("data_dir", "workdir", "export_dir", "days_dir", "impression_log", "scann_export_dir", "cache_dir",
+                   "scratch_dir")
 WRITTEN_FILES = ("html", "output", "embeddings", "vectors", "json")
 
 
