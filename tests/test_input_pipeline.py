@@ -185,7 +185,6 @@ def record_ends(data):
     (lambda d: d + d[:record_ends(d)[0]], "a file ends early or late"),  # a record too many
     (lambda d: d[:record_ends(d)[4] + 20], "truncated"),
     (lambda d: d[:40] + bytes([d[40] ^ 255]) + d[41:], "corrupted"),
-    (lambda d: b"", "a file ends early or late"),  # an empty file
 ])
 def test_damaged_shards_are_errors(tmp_path, change, message):
     data_dir = prepared(tmp_path)
@@ -193,6 +192,13 @@ def test_damaged_shards_are_errors(tmp_path, change, message):
     with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.DataLossError), match=message):
         plan, read = batches(data_dir)
         assert len(read) == plan.steps(0)
+
+
+def test_an_empty_shard_cannot_hold_what_the_manifest_says(tmp_path):
+    data_dir = prepared(tmp_path)
+    damaged(data_dir, lambda data: b"")
+    with pytest.raises(DataError, match="train-00000-of-00004.tfrecord has 16 records and 132 clicks in 0 bytes"):
+        batches(data_dir)
 
 
 @pytest.mark.parametrize("record, message", [

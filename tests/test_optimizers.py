@@ -134,6 +134,13 @@ def test_rows_are_asked_for_and_updated_by_the_shortest_numbers(rows, sent, monk
     assert [numbers.numpy().tolist() for numbers in asked] == [ids] * 2
 
 
+@pytest.mark.parametrize("number", [V, -1, 2 ** 32 + 1, -2 ** 32 + 1])
+def test_rows_outside_of_a_table_are_refused_however_far(number):
+    """Cast to int32 the last two would be row 1."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+        lookup(tf.Variable(tf.ones((V, D))), tf.constant([number, 0], tf.int64))
+
+
 def test_gradients_have_the_short_numbers_too():
     shards = [tf.Variable(tf.ones((4, D))), tf.Variable(tf.ones((3, D)))]
     with tf.GradientTape() as tape:

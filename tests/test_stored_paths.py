@@ -13,6 +13,7 @@ COMMANDS = ("prepare", "train", "evaluate", "report", "export", "update_index", 
 # Flags that take no addresses, and why.
 LOCAL = {
     "cache_dir": "it is where copies of what is in stores are kept",
+    "scratch_dir": "what does not fit in memory is kept there while prepare runs",
     "scann_export_dir": "its folder has no manifest by which half a copy would be found out: copy it afterwards",
     "token_file": "a secret is mounted as a file",
 }
@@ -25,7 +26,7 @@ LOCAL_OF = {
                                                                                 "embeddings")},
 }
 # Commands that measure and prove take addresses nowhere: what they read and write belongs to a person's machine.
-MEASURING = ("doctor", "benchmark", "tables", "debias_proof", "exposure_world", "randomised_exposure")
+MEASURING = ("benchmark", "tables", "debias_proof", "exposure_world", "randomised_exposure")
 
 
 def call_of(name):

@@ -275,6 +275,27 @@ def test_of_two_that_wait_for_a_dead_one_one_goes_on(faults):
     assert sorted(results) == ["busy", "busy", "had it"]
 
 
+def test_a_lease_counts_from_when_its_renewal_was_sent(faults):
+    """An answer may come late: others count from when the renewal stands in the store."""
+    folder, sent, write = faults.folder(), [], folder_lib.Folder.write
+
+    class Late(folder_lib.Folder):
+        """Answers late."""
+
+        def write(self, name, content, mode=None):
+            sent.append(time.monotonic())
+            version = write(self, name, content, mode)
+            time.sleep(0.1)
+            return version
+
+    with Lease(Late(folder.address, folder.flag, folder._backend), 0.6, "training") as lease:
+        assert lease._seen <= sent[0]
+        while len(sent) < 4:
+            time.sleep(0.01)
+        assert lease._seen <= sent[-1] - 0.1
+        lease.check()
+
+
 def test_a_lost_lease_is_noticed(faults):
     folder = faults.folder(deadline_s=0.3)
     with Lease(folder, 1.0, "training") as lease:

@@ -1,8 +1,10 @@
 """A training as it is operated: a real process, scraped over HTTP while it trains, with JSON logs; ports, refusals."""
+import contextlib
 import datetime
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import sys
@@ -155,3 +157,20 @@ def test_a_role_that_goes_and_comes_back_is_counted_once():
         with socket.create_server(("127.0.0.1", ports[0])):
             for _ in range(2):
                 assert told() == {"role_up": [1, 1, 0], "role_restarts_total": [1, 0, 0]}
+
+
+def test_roles_are_asked_in_a_process_of_many_open_files():
+    """More than 1,024, which `select` cannot tell apart."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as there, contextlib.ExitStack() as stack:
+            for _ in range(1100):
+                stack.enter_context(open(os.devnull, "rb"))
+            port = there.getsockname()[1]
+            with socket.create_server(("127.0.0.1", 0)) as closed:
+                silent = closed.getsockname()[1]
+            addresses = {("ps", 0): f"127.0.0.1:{port}", ("ps", 1): f"127.0.0.1:{silent}"}
+            assert role_watch.answering(addresses, 5.0) == {("ps", 0)}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -114,7 +114,10 @@ def _of_machine(config: Config, schema) -> list[Check]:
 
 def _share() -> float:
     """The part of the variables that this process holds: parameter servers share them, workers have none."""
-    task = roles.task_from_environment()
+    try:
+        task = roles.task_from_environment()
+    except UserError:  # told by the check of TF_CONFIG
+        return 0.0
     if task is None:
         return 1.0
     return 1.0 / len(task.addresses["ps"]) if task.role == "ps" else 0.0

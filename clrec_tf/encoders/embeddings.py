@@ -58,8 +58,12 @@ def lookup_distinct(table, ids: tf.Tensor) -> tf.Tensor:
 
 
 def _row_numbers(table, ids):
-    """Ids in the type in which a lookup sends them, and an update the rows of its gradient."""
-    return tf.cast(ids, tf.int32 if table.shape[0] <= tf.int32.max else tf.int64)
+    """Ids in the type in which a lookup sends them, and an update the rows of its gradient.
+
+    What is outside the table stays outside, so that the lookup refuses it: a cast alone would take it modulo 2³².
+    """
+    rows = table.shape[0]
+    return tf.cast(tf.clip_by_value(ids, -1, rows), tf.int32) if rows <= tf.int32.max else tf.cast(ids, tf.int64)
 
 
 def lookup(table, ids: tf.Tensor, read=lookup_distinct) -> tf.Tensor:

@@ -50,7 +50,6 @@ class Lease:
 
     def __enter__(self):
         self._version = self._take()
-        self._seen = time.monotonic()
         try:
             self._folder.write(NAME, self._content(), "create")
             self.certain = False
@@ -64,6 +63,7 @@ class Lease:
     def _take(self):
         """The version of the object that is now ours; waits for one whose owner may be dead."""
         while True:
+            self._seen = time.monotonic()
             try:
                 return self._folder.write(NAME, self._content(), "create")
             except TakenError:
@@ -72,6 +72,7 @@ class Lease:
                 return found[1]
             if found:
                 self._wait(*found)
+                self._seen = time.monotonic()
                 try:
                     version = self._folder.write(NAME, self._content(), found[1])
                     self.left = True
@@ -112,14 +113,16 @@ class Lease:
 
     def _renew_on(self):
         while not self._ended.wait(self._seconds / _RENEWALS):
+            asked = time.monotonic()  # others count from when it stands there, which is not before
             try:
                 self._renewed += 1
                 self._version = self._folder.write(NAME, self._content(), self._version if self.certain else None)
-                self._seen = time.monotonic()
+                self._seen = asked
             except TakenError:
                 self._look_again()
             except Exception as error:  # pylint: disable=broad-exception-caught  (told by `check`, in time)
-                logging.warning("the lease of %s was not renewed (%s)", self._folder.given, error)
+                logging.warning("the lease of %s was not renewed: %s); it is tried again, until --lease_s=%g",
+                                self._folder.given, str(error).partition("): ")[0], self._seconds)
 
     def _look_again(self):
         """Whether the object is another's, or a renewal of ours that was answered badly."""
@@ -129,7 +132,7 @@ class Lease:
             logging.warning("the lease of %s cannot be read (%s)", self._folder.given, error)
             return
         if found and self._is_ours(found[0]):
-            self._version, self._seen = found[1], time.monotonic()
+            self._version = found[1]  # since when it stands there is not known: `_seen` stays
         else:
             self._fault = holder(found[0]) if found else "it was removed"
 

@@ -4,7 +4,7 @@ A thread asks each address for a connection, once a second. So a process that st
 of that is clrec_train_result_timestamp_seconds.
 """
 import contextlib
-import select
+import selectors
 import socket
 import threading
 import time
@@ -66,8 +66,9 @@ def watched_roles(metrics, task):
 
 def answering(addresses: dict, seconds: float) -> set:
     """The keys of those addresses, host:port, that take a connection within so many seconds, all asked at once."""
-    waiting, up = {}, set()
+    up = set()
     with contextlib.ExitStack() as stack:
+        waiting = stack.enter_context(selectors.DefaultSelector())
         for key, address in addresses.items():
             with contextlib.suppress(OSError, ValueError):
                 host, _, port = address.rpartition(":")
@@ -75,11 +76,11 @@ def answering(addresses: dict, seconds: float) -> set:
                 connection = stack.enter_context(socket.socket(family, kind, protocol))
                 connection.setblocking(False)
                 connection.connect_ex(place)
-                waiting[connection] = key
+                waiting.register(connection, selectors.EVENT_WRITE, key)
         end = time.monotonic() + seconds
-        while waiting and (left := end - time.monotonic()) > 0:
-            for connection in select.select((), list(waiting), (), left)[1]:
-                key = waiting.pop(connection)
-                if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                    up.add(key)
+        while waiting.get_map() and (left := end - time.monotonic()) > 0:
+            for ready, _ in waiting.select(left):
+                waiting.unregister(ready.fileobj)
+                if not ready.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    up.add(ready.data)
     return up
