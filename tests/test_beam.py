@@ -112,7 +112,9 @@ def prepared(tmp_path, runner, given, name=""):
     return {name: (pathlib.Path(data_dir) / name).read_bytes() for name in sorted(os.listdir(data_dir))}
 
 
-@pytest.mark.parametrize("log", [parts_of_csv, weighed, asked, parts_of_parquet, lines_per_user, recbole])
+@pytest.mark.parametrize("log", [
+    parts_of_csv, weighed, asked, parts_of_parquet, pytest.param(lines_per_user, marks=pytest.mark.long),
+    pytest.param(recbole, marks=pytest.mark.long)])
 def test_folders_are_equal(log, tmp_path, groups_of_users):
     given = log(tmp_path)
     local = prepared(tmp_path, "local", given)

@@ -121,6 +121,7 @@ def test_suite_in_small(monkeypatch):
     assert kinds[SAMPLED_SOFTMAX]["bytes_per_step"] > kinds["cached"]["bytes_per_step"]
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_errors_come_back_and_roles_end_with_the_context():
     with pytest.raises(KeyboardInterrupt), measured_cluster.MeasuredCluster(SMALL, 1, 1) as running:
@@ -136,6 +137,7 @@ def test_errors_come_back_and_roles_end_with_the_context():
     assert_gone(running.group)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_roles_end_with_a_process_that_is_killed():
     """Also while the chief is busy and does not listen."""

@@ -148,7 +148,7 @@ MULTI = small_run.SMALL_MULTI
 
 
 @pytest.mark.parametrize("model, shard_rows", [
-    (dict(queue="raw", time_embedding="none", attention_hidden=16), 30),
+    pytest.param(dict(queue="raw", time_embedding="none", attention_hidden=16), 30, marks=pytest.mark.long),
     (dict(queue="cached"), 10_000)], ids=["raw", "cached"])
 def test_multi_clrec_trains_as_in_one_process(data_dir, one_worker, tmp_path, model, shard_rows):
     """Where item ids are in shards, and all that dense layers read is not, since its initial values would be others."""

@@ -104,7 +104,7 @@ def objects(store):
             for key in store(name).names(trials=True)}
 
 
-@pytest.mark.parametrize("mode", ["quick", "full"])
+@pytest.mark.parametrize("mode", ["quick", pytest.param("full", marks=pytest.mark.long)])
 def test_what_is_sound_is_called_so_and_nothing_is_changed(filled, tmp_path, world, mode):
     before = objects(filled)
     every = found(tmp_path, {**both(filled), "html": filled.at("page/x.html"), "vocabulary_from": filled.at("data"),
@@ -233,6 +233,7 @@ def test_a_package_that_is_absent_is_a_fault(tmp_path, monkeypatch):
     assert len(texts) == 1 and "needs the package obstore" in texts[0] and "'clrec_tf[stores]'" in texts[0]
 
 
+@pytest.mark.long
 def test_the_command_on_a_store_that_answers_and_on_a_silent_one(filled, tmp_path):
     flags = [f"--data_dir={filled.at('data')}", f"--workdir={filled.at('run')}", f"--cache_dir={tmp_path}/cache",
              f"--json={tmp_path}/found.json"]

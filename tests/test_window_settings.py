@@ -95,7 +95,7 @@ def test_two_workers_train_every_target_of_an_epoch_once(data_dir, two_workers, 
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("queue", ["cached", "all_clicks"])
+@pytest.mark.parametrize("queue", ["cached", pytest.param("all_clicks", marks=pytest.mark.long)])
 def test_one_worker_trains_what_one_process_trains(data_dir, tmp_path, queue):
     model = dict(SASREC, queue=queue, **(dict(enqueue_per_step=9) if queue == "cached" else {}))
     more = dict(target_mode="all", epochs=1, time_dropout=.2)
