@@ -205,6 +205,7 @@ def test_the_command_ends_in_time_and_writes_what_it_found(tmp_path):
     assert found["counts"]["fault"] == len(late) == 1 and late[0]["check"] == "input"
     assert "did not end within --doctor_deadline_s=8" in late[0]["text"] and late[0]["remedy"]
     assert [finding["subject"] for finding in found["findings"]][0].startswith("tensorflow ")
+    assert ", ".join(f"{number} {state}" for state, number in found["counts"].items()) in result.stdout
     assert f"FAIL  input    --users={tmp_path}/users.jsonl" in result.stdout
     assert sorted(os.listdir(tmp_path)) == ["found.json", "users.jsonl"]
 
@@ -213,7 +214,7 @@ def test_exit_codes_of_the_command(tmp_path):
     (tmp_path / "log.csv").write_text("user_id,item_id,timestamp\n")
     sound = [f"--input={tmp_path}/log.csv", f"--data_dir={tmp_path}/data", f"--workdir={tmp_path}/run"]
     result = command(*sound)
-    assert result.returncode == 0 and result.stdout.endswith(", 0 fault\n"), result.stdout + result.stderr
+    assert result.returncode == 0 and result.stdout.endswith(", 0 fault, packages included\n"), result.stdout + result.stderr
     result = command(*sound, TF_CONFIG="{")
     assert result.returncode == 1 and "FAIL  cluster  TF_CONFIG: TF_CONFIG={ cannot be read" in result.stdout
     result = command(*sound, f"--json={tmp_path}/none/found.json")

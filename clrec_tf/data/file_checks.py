@@ -32,7 +32,7 @@ def check_shard(data_dir: str, shard, verify: str) -> None:
     size = os.path.getsize(path)
     if size != shard.bytes:
         raise DataError(f"{path} has {size} bytes, the manifest says {shard.bytes}: it is truncated or was "
-                        "changed")
+                        "changed: restore it or prepare the data again")
     if max(shard.records, shard.events) > size:
         raise DataError(f"the manifest of {data_dir} says that {shard.name} has {shard.records} records and "
                         f"{shard.events} clicks in {size} bytes: restore it or prepare the data again")

@@ -36,12 +36,12 @@ def diagnose(config: Config, given: frozenset, begun: float, packages: dict[str,
     for finding in found_by(checks(config, given, stored), begun + seconds, f"--doctor_deadline_s={seconds:g}"):
         print(report.line(finding), flush=True)
         findings.append(finding)
-    counts = report.count(findings)
-    print(", ".join(f"{number} {state}" for state, number in counts.items()))
+    everything = [*map(_of_package, packages.items()), *findings]
+    print(", ".join(f"{number} {state}" for state, number in report.count(everything).items()) + ", packages included")
     if path:
         with atomic.write_errors(path, f"json={path}"):
-            report.save(path, [*map(_of_package, packages.items()), *findings])
-    return int(counts[FAULT] > 0)
+            report.save(path, everything)
+    return int(report.count(findings)[FAULT] > 0)
 
 
 def _of_package(result) -> Finding:

@@ -109,8 +109,8 @@ def _server(prometheus, host, port, metrics):
         return prometheus.start_http_server(port, host, metrics.registry)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or f"{error}; ports end at {MAX_PORT}"
-        raise UserError(f"metrics cannot be served at {host}:{port} ({why}): give this role another --metrics_port, "
-                        "with which the log says who took it, or another --metrics_host") from error
+        raise UserError(f"metrics cannot be served at {host}:{port} ({why}): give this role another --metrics_port "
+                        "or --metrics_host, or stop what listens there") from error
 
 
 def port_of(port: int, task=None) -> int:
