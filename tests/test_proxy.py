@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,10 +18,12 @@ from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
 
 from tests import exported
+from tests import forked
 from tests import service_process
 from tests.test_tokens import grpc_port
 
-CONFIG = pathlib.Path(__file__).parents[1] / "launch" / "proxy" / "nginx.conf"
+ROOT = pathlib.Path(__file__).parents[1]
+CONFIG = ROOT / "launch" / "proxy" / "nginx.conf"
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 TOKEN = "of-the-proxy-0123456789abcdef"
 BODY = b'{"signature_name": "retrieve", "instances": [{"history": [], "k": 3}]}'
@@ -145,3 +148,97 @@ def test_grpc_needs_tls_and_a_certificate_of_the_authority(proxy):
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, pytest.raises(grpc.RpcError):
         request = get_model_status_pb2.GetModelStatusRequest()
         model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(request, timeout=5)
+
+
+def client(name, port, *flags):
+    """The example client `name` as a process of its own, asked for three items."""
+    server = f"--server={'https://' if name == 'rest' else ''}localhost:{port}"
+    file = f"launch/clients/predict_{name}.py"
+    run = f"import runpy, sys; sys.argv[0] = 'client'; runpy.run_path('{file}', run_name='__main__')"
+    return forked.run([sys.executable, "-c", run, server, "--k=3", "--timeout=20", *flags], capture_output=True,
+                      text=True, timeout=60, cwd=ROOT)
+
+
+def rows(done) -> int:
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return len(done.stdout.splitlines())
+
+
+def fault(done) -> str:
+    """The one line that a client ends with: no rows, no trace, no HTML, no secret."""
+    assert done.returncode == 1 and not done.stdout
+    hidden = ("Traceback", "<html", "secret", "wrong-password", TOKEN)
+    assert not any(word in done.stderr for word in hidden), done.stderr
+    line, = done.stderr.splitlines()
+    return line
+
+
+def test_the_commands_of_the_documents_pass_the_proxy(proxy):
+    folder, https, grpcs = proxy
+    (folder / "user").write_text("client:secret\n")
+    places = {"HOST:8443": f"localhost:{https}", "HOST:8444": f"localhost:{grpcs}", "=FILE": f"={folder}/user",
+              "=CA": f"={folder}/server.pem", "=CERT": f"={folder}/client.pem", "=KEY": f"={folder}/client.key"}
+    for page in (CONFIG, ROOT / "docs" / "server.md", ROOT / "SECURITY.md"):
+        commands = re.findall(r"python launch/clients/predict_(\w+)\.py (--server=\S*HOST:[^`\n]*)", page.read_text())
+        assert [name for name, _ in commands] == ["rest", "grpc"], page
+        for name, flags in commands:
+            for old, new in places.items():
+                flags = flags.replace(old, new)
+            assert rows(client(name, 0, *flags.split())) == 3
+
+
+def test_the_rest_client_shows_its_user_to_the_proxy(proxy):
+    folder, port, _ = proxy
+    user, wrong, none, ca = folder / "user", folder / "wrong", folder / "none", f"--ca_file={folder}/server.pem"
+    user.write_text("client:secret\n")
+    wrong.write_text("client:wrong-password\n")
+    none.write_text("secret\n")
+    assert rows(client("rest", port, ca, f"--user_file={user}")) == 3
+    assert rows(client("rest", port, ca, f"--user_file={user}", f"--token_file={folder}/token")) == 3
+    asked = "401: Authorization Required: give --user_file=FILE, a file with a line user:password"
+    assert asked in fault(client("rest", port, ca))
+    assert asked in fault(client("rest", port, ca, f"--token_file={folder}/token"))  # the token is the proxy's affair
+    assert (f"401: Authorization Required: the user or the password of --user_file={wrong} is wrong"
+            in fault(client("rest", port, ca, f"--user_file={wrong}")))
+    assert f"--user_file={none}: its first line is not user:password" in fault(
+        client("rest", port, ca, f"--user_file={none}"))
+    assert f"--user_file={folder}/absent cannot be read: No such file" in fault(
+        client("rest", port, ca, f"--user_file={folder}/absent"))
+    assert "give its authority's certificate by --ca_file" in fault(client("rest", port, f"--user_file={user}"))
+    assert f"--ca_file={user} cannot be read" in fault(client("rest", port, f"--user_file={user}", f"--ca_file={user}"))
+    # The last --server counts: no password goes over a connection that others can read.
+    plain = f"--server=http://localhost:{port}"
+    assert "--user_file is for TLS" in fault(client("rest", port, plain, f"--user_file={user}"))
+    assert "400: The plain HTTP request was sent to HTTPS port" in fault(client("rest", port, plain))
+    assert "--server=localhost: give http" in fault(client("rest", port, "--server=localhost"))
+
+
+def test_the_grpc_client_shows_its_certificate_to_the_proxy(proxy):
+    folder, _, port = proxy
+    ca, token = f"--ca_file={folder}/server.pem", f"--token_file={folder}/token"
+    own = lambda name, key: (f"--cert_file={folder}/{name}.pem", f"--key_file={folder}/{key}.key")
+    assert rows(client("grpc", port, ca, *own("client", "client"))) == 3
+    assert rows(client("grpc", port, ca, *own("client", "client"), token)) == 3
+    assert "needs --cert_file and --key_file" in fault(client("grpc", port, ca))
+    assert f"may not accept --cert_file={folder}/stranger.pem" in fault(
+        client("grpc", port, ca, *own("stranger", "stranger")))
+    assert "are no certificate and its unencrypted key" in fault(client("grpc", port, ca, *own("client", "stranger")))
+    assert "--cert_file and --key_file belong together" in fault(client("grpc", port, ca, own("client", "client")[0]))
+    assert "--cert_file is for TLS: give --ca_file" in fault(client("grpc", port, *own("client", "client")))
+    assert f"--key_file={folder}/absent.key cannot be read: No such file" in fault(
+        client("grpc", port, ca, *own("client", "absent")))
+
+
+def test_a_proxy_that_lacks_the_services_token_is_told_of(proxy):
+    folder, https, grpcs = proxy
+    (folder / "user").write_text("client:secret\n")
+    ca, own = f"--ca_file={folder}/server.pem", (f"--cert_file={folder}/client.pem", f"--key_file={folder}/client.key")
+    try:
+        (folder / "token").write_text("another-0123456789abcdef\n")
+        time.sleep(1.1)  # the service looks at it once a second
+        assert "the proxy must add the service's token" in fault(client("rest", https, ca, f"--user_file={folder}/user"))
+        assert "must add the service's token" in fault(client("grpc", grpcs, ca, *own))
+    finally:
+        (folder / "token").write_text(TOKEN + "\n")
+        time.sleep(1.1)
+    assert rows(client("grpc", grpcs, ca, *own)) == 3

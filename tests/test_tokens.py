@@ -1,8 +1,10 @@
 """The service with --token_file: who is let through over HTTP and gRPC, rotation, and that no token is ever shown."""
+import http.server
 import os
 import pathlib
 import re
 import sys
+import threading
 import time
 
 import grpc
@@ -70,7 +72,7 @@ def test_a_file_that_is_absent_binary_or_open_to_all_is_refused(file, tmp_path):
         Tokens(str(file))
 
 
-def test_a_changed_file_holds_after_a_second_and_a_broken_one_changes_nothing(file):
+def test_a_changed_file_holds_after_a_second_and_a_broken_one_changes_nothing(file, caplog):
     now = [0.0]
     tokens = Tokens(str(file), lambda: now[0])
 
@@ -89,9 +91,13 @@ def test_a_changed_file_holds_after_a_second_and_a_broken_one_changes_nothing(fi
         file.write_text(broken)
         now[0] += 1.0
         assert passes(THIRD)
+        assert f"--token_file={file}: " in caplog.text and "the tokens before stay in force" in caplog.text
+        caplog.clear()
     file.unlink()
     now[0] += 1.0
     assert passes(THIRD)
+    assert (f"--token_file={file} cannot be read (No such file or directory): the tokens before stay in force"
+            in caplog.text)
     file.write_text(f"{FIRST}\n")
     now[0] += 1.0
     assert passes(FIRST) and not passes(THIRD)
@@ -150,12 +156,40 @@ def test_the_service_lets_nobody_through_without_a_token(file):
     assert not any(token in shown for token in (FIRST, SECOND, THIRD))
 
 
+def client(name, server, *flags):
+    """An example client as a process of its own, asked for two items."""
+    words = [sys.executable, "-c", f"import runpy, sys; sys.argv[0] = 'client'; runpy.run_path("
+             f"'launch/clients/predict_{name}.py', run_name='__main__')", f"--server={server}", "--k=2", *flags]
+    return forked.run(words, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
 def clients(service, file):
     """The example clients show a token."""
     for name, server in (("rest", f"http://127.0.0.1:{service.port}"), ("grpc", f"127.0.0.1:{grpc_port(service)}")):
-        words = [sys.executable, "-c", f"import runpy, sys; sys.argv[0] = 'client'; runpy.run_path("
-                 f"'launch/clients/predict_{name}.py', run_name='__main__')", f"--server={server}", "--k=2"]
-        without, with_token = (forked.run([*words, *more], capture_output=True, text=True, cwd=ROOT, timeout=60)
-                               for more in ((), (f"--token_file={file}",)))
-        assert without.returncode == 1 and "oken" in without.stderr, without.stderr
+        without, with_token = client(name, server), client(name, server, f"--token_file={file}")
+        assert without.returncode == 1 and "--token_file" in without.stderr, without.stderr
         assert with_token.returncode == 0 and len(with_token.stdout.splitlines()) == 2, with_token.stderr
+
+
+class Redirecting(http.server.BaseHTTPRequestHandler):
+    """Sends who asks for /v1/… on to /other; `seen` are (path, Authorization) of the requests."""
+    seen = []
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        self.seen.append((self.path, self.headers["Authorization"]))
+        self.send_response(302 if self.path.startswith("/v1/") else 200)
+        self.send_header("Location", "/other")
+        self.end_headers()
+        self.wfile.write(b"<html>a page</html>")
+
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        """Says nothing."""
+
+
+def test_the_rest_client_shows_its_token_to_the_server_asked_alone(file):
+    with http.server.HTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = client("rest", f"http://127.0.0.1:{server.server_port}", f"--token_file={file}")
+        server.shutdown()
+    assert Redirecting.seen == [("/v1/models/clrec/metadata", f"Bearer {FIRST}"), ("/other", None)]
+    assert done.returncode == 1 and "the answer is no JSON" in done.stderr and "Traceback" not in done.stderr

@@ -65,7 +65,10 @@ class Tokens:
                 return
             self._seen, self._digests = _read(self._path)
             logging.info("--token_file=%s was read again: %d token(s)", self._path, len(self._digests))
-        except (UserError, OSError) as error:
+        except OSError as error:  # gone, say
+            logging.error("--token_file=%s cannot be read (%s): the tokens before stay in force", self._path,
+                          error.strerror)
+        except UserError as error:
             logging.error("%s: the tokens before stay in force", error)
 
 

@@ -2,9 +2,14 @@
 
   python launch/clients/predict_grpc.py --server=127.0.0.1:8500 --history=item-3,item-14
 
+Through a proxy that asks for a client's certificate, such as launch/proxy/nginx.conf:
+
+  python launch/clients/predict_grpc.py --server=HOST:8444 --ca_file=CA --cert_file=CERT --key_file=KEY --history=item-3
+
 Needs the packages tensorflow and tensorflow-serving-api. With --ca_file the connection is encrypted.
 """
 import argparse
+import ssl
 
 import grpc
 import numpy as np
@@ -34,6 +39,9 @@ def main():
                         help="width that histories are filled up or cut to (default: %(default)s)")
     parser.add_argument("--token_file", help="file with the token of a service that asks for one (default: none)")
     parser.add_argument("--ca_file", help="certificate (PEM) that the server's TLS is checked by (default: no TLS)")
+    parser.add_argument("--cert_file", help="certificate (PEM) of this client, for a proxy that asks for one; needs "
+                        "--key_file and --ca_file (default: none)")
+    parser.add_argument("--key_file", help="private key (PEM, not encrypted) of --cert_file (default: none)")
     parser.add_argument("--timeout", type=float, default=5, help="seconds (default: %(default)s)")
     arguments = parser.parse_args()
     with channel_of(arguments) as channel:
@@ -41,26 +49,67 @@ def main():
         try:
             outputs = retrieve(stub, arguments)
         except grpc.RpcError as error:
-            raise SystemExit(f"{arguments.server}: {error.code().name}: {error.details()}") from error
+            why = f"{error.code().name}: {error.details()}{remedy(error, arguments)}"
+            raise SystemExit(f"{arguments.server}: {why}") from error
     columns = ["scores"] + ["intents"] * ("intents" in outputs)
     for item, *facts in zip(outputs["ids"][0], *(outputs[name][0] for name in columns)):
         print(item.decode() if isinstance(item, bytes) else item, *facts, sep="\t")
 
 
 def channel_of(arguments) -> grpc.Channel:
-    """The connection, encrypted or not."""
+    """The connection: plain, encrypted, or encrypted and with a certificate of this client."""
+    files = {flag: getattr(arguments, flag) for flag in ("ca_file", "key_file", "cert_file")}
+    if bool(arguments.cert_file) != bool(arguments.key_file):
+        raise SystemExit("--cert_file and --key_file belong together: give both")
     if not arguments.ca_file:
+        if arguments.cert_file:
+            raise SystemExit("--cert_file is for TLS: give --ca_file, the certificate that the server's is checked by")
         return grpc.insecure_channel(arguments.server)
-    with open(arguments.ca_file, "rb") as file:
-        return grpc.secure_channel(arguments.server, grpc.ssl_channel_credentials(file.read()))
+    content = {flag: path and read(flag, path) for flag, path in files.items()}
+    try:  # gRPC itself would only say that it cannot connect
+        context = ssl.create_default_context(cafile=arguments.ca_file)
+    except OSError as error:
+        raise SystemExit(f"--ca_file={arguments.ca_file} holds no certificate: {error}") from error
+    try:
+        if arguments.cert_file:
+            context.load_cert_chain(arguments.cert_file, arguments.key_file, password="")  # "": do not ask
+    except OSError as error:
+        raise SystemExit(f"--cert_file={arguments.cert_file} and --key_file={arguments.key_file} are no certificate "
+                         f"and its unencrypted key: {error}") from error
+    return grpc.secure_channel(arguments.server, grpc.ssl_channel_credentials(*content.values()))
+
+
+def read(flag, path) -> bytes:
+    """The file that a flag names."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SystemExit(f"--{flag}={path} cannot be read: {error.strerror}") from error
+
+
+def remedy(error, arguments) -> str:
+    """Which flags may help; nginx answers who shows no certificate of its authority with HTTP's 400."""
+    if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+        if arguments.cert_file:
+            return ": a proxy before the service must add the service's token; without a proxy give --token_file=FILE"
+        return "" if arguments.token_file else ": give --token_file=FILE"
+    if not arguments.ca_file or "400" not in error.details():
+        return ""
+    if arguments.cert_file:
+        return f": the proxy may not accept --cert_file={arguments.cert_file}: its authority must have signed it"
+    return ": a proxy that asks for a client's certificate needs --cert_file and --key_file"
 
 
 def retrieve(stub, arguments) -> dict:
     """Arrays by output, with one row for the one user."""
     metadata = []
     if arguments.token_file:
-        with open(arguments.token_file, encoding="utf-8") as file:
-            metadata = [("authorization", f"Bearer {file.readline().strip()}")]
+        lines = read("token_file", arguments.token_file).decode(errors="replace").splitlines()
+        token = lines[0].strip() if lines else ""
+        if not (token and token.isascii() and token.isprintable()):
+            raise SystemExit(f"--token_file={arguments.token_file}: its first line must be a token")
+        metadata = [("authorization", f"Bearer {token}")]
     asked = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     asked.model_spec.name = arguments.model_name
     answer = stub.GetModelMetadata(asked, timeout=arguments.timeout, metadata=metadata).metadata["signature_def"]

@@ -2,10 +2,18 @@
 
   python launch/clients/predict_rest.py --server=http://127.0.0.1:8501 --history=item-3,item-14
 
+Through a proxy that asks for a user and a password, such as launch/proxy/nginx.conf, whose file is `user:password`:
+
+  python launch/clients/predict_rest.py --server=https://HOST:8443 --user_file=FILE --ca_file=CA --history=item-3
+
 Needs nothing but Python.
 """
 import argparse
+import base64
+import http.client
 import json
+import re
+import ssl
 import urllib.error
 import urllib.request
 
@@ -26,31 +34,100 @@ def main():
     parser.add_argument("--width", type=int, default=50,
                         help="width that histories are filled up or cut to (default: %(default)s)")
     parser.add_argument("--token_file", help="file with the token of a service that asks for one (default: none)")
+    parser.add_argument("--user_file", help="file with a line user:password, for a proxy that asks for them; sent "
+                        "instead of --token_file's token, which such a proxy adds itself (default: none)")
+    parser.add_argument("--ca_file",
+                        help="certificate (PEM) that the server's TLS is checked by (default: those of the system)")
     parser.add_argument("--timeout", type=float, default=5, help="seconds (default: %(default)s)")
     arguments = parser.parse_args()
-    token = open(arguments.token_file, encoding="utf-8").readline().strip() if arguments.token_file else ""
+    ask = caller(arguments)
     model = f"{arguments.server}/v1/models/{arguments.model_name}"
     try:
-        metadata = call(f"{model}/metadata", None, arguments.timeout, token)["metadata"]
+        metadata = ask(f"{model}/metadata")["metadata"]
         body = {"signature_name": "retrieve", "instances": [instance(metadata, arguments)]}
-        answer, = call(f"{model}:predict", body, arguments.timeout, token)["predictions"]
+        answer, = ask(f"{model}:predict", body)["predictions"]
     except urllib.error.HTTPError as error:
-        raise SystemExit(f"{error.url}: {error.code}: {error.read().decode(errors='replace')}") from error
-    except OSError as error:
-        raise SystemExit(f"{arguments.server}: {error}") from error
+        raise SystemExit(f"{error.url}: {error.code}: {explained(error, arguments)}") from error
+    except (OSError, http.client.HTTPException) as error:
+        unknown = isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
+        remedy = ": give its authority's certificate by --ca_file" if unknown else ""
+        raise SystemExit(f"{arguments.server}: {error}{remedy}") from error
     columns = ["ids", "scores"] + ["intents"] * ("intents" in answer)
     for facts in zip(*(answer[name] for name in columns)):
         print(*facts, sep="\t")
 
 
-def call(url, body, timeout, token=""):
-    """The JSON that a GET, or with a body a POST, is answered with."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
-    with urllib.request.urlopen(request, timeout=timeout) as response:
-        return json.load(response)
+def caller(arguments):
+    """A function (url, body) -> the JSON that a GET, or with a body a POST, is answered with."""
+    if not re.match("https?://", arguments.server):
+        raise SystemExit(f"--server={arguments.server}: give http://HOST:PORT or https://HOST:PORT")
+    for flag in ("user_file", "ca_file"):
+        if getattr(arguments, flag) and not arguments.server.startswith("https://"):
+            raise SystemExit(f"--{flag} is for TLS: --server={arguments.server} must begin with https://")
+    authorization, context = authorization_of(arguments), None
+    if arguments.ca_file:
+        try:
+            context = ssl.create_default_context(cafile=arguments.ca_file)
+        except OSError as error:
+            raise SystemExit(f"--ca_file={arguments.ca_file} cannot be read: {error}") from error
+
+    def ask(url, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+        if authorization:  # not to where a redirection may lead
+            request.add_unredirected_header("Authorization", authorization)
+        with urllib.request.urlopen(request, timeout=arguments.timeout, context=context) as response:
+            answer = response.read()
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise SystemExit(f"{url}: the answer is no JSON: is --server={arguments.server} the service?") from error
+
+    return ask
+
+
+def authorization_of(arguments) -> str:
+    """The one header Authorization that a request may have: the user before the token, which the proxy adds itself."""
+    token = first_line("token_file", arguments.token_file).strip()
+    user = first_line("user_file", arguments.user_file)
+    if user and ":" not in user:
+        raise SystemExit(f"--user_file={arguments.user_file}: its first line is not user:password")
+    return f"Basic {base64.b64encode(user.encode()).decode()}" if user else f"Bearer {token}" if token else ""
+
+
+def first_line(flag, path) -> str:
+    """The first line of a file that a flag names, "" without one; no error quotes it."""
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            line = file.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "") or "it is not text"
+        raise SystemExit(f"--{flag}={path} cannot be read: {why}") from None
+    if not line.strip() or flag == "token_file" and not (line.isascii() and line.isprintable()):
+        raise SystemExit(f"--{flag}={path}: its first line must be "
+                         f"{'a token' if flag == 'token_file' else 'user:password'}")
+    return line
+
+
+def explained(error, arguments) -> str:
+    """What an HTTP error says, without a proxy's HTML, and which flag helps."""
+    body = error.read(65536).decode(errors="replace")
+    try:
+        text = str(json.loads(body)["error"])
+    except (ValueError, TypeError, KeyError):  # of nginx, say: its title
+        title = re.search(r"<title>(?:\d+ )?([^<]+)", body)
+        text = title[1].strip() if title else error.reason
+    if error.code != 401:
+        return text
+    if error.headers.get("WWW-Authenticate", "").lower().startswith("basic"):
+        return (f"{text}: the user or the password of --user_file={arguments.user_file} is wrong" if arguments.user_file
+                else f"{text}: give --user_file=FILE, a file with a line user:password")
+    if arguments.user_file:
+        return (f"{text}: --user_file was sent, which the service itself does not read: leave it out if no proxy is "
+                "before the service; else the proxy must add the service's token")
+    return text if arguments.token_file else f"{text}: give --token_file=FILE"
 
 
 def instance(metadata, arguments):
