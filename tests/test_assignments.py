@@ -233,6 +233,16 @@ def test_one_worker_begins_the_pool_that_it_was_told_and_is_told_all_but_the_fir
     assert len(begun) == 6 and ahead == begun[1:] + [None]
 
 
+def test_what_a_worker_that_fell_silent_was_told_of_an_epoch_before_is_free_in_the_next():
+    assignments, told, unread = Assignments(plan(4, 4, 4), 2), None, []
+    assert assignments.take(1, 1).ahead.epoch == 0  # and it never asks again
+    while taken := assignments.take(0, 2):
+        if taken.pool.epoch and not taken.first and taken.pool != told:
+            unread.append(taken.pool)
+        told = taken.ahead
+    assert assignments.taken == assignments.total and unread == []
+
+
 def test_two_workers_begin_what_they_were_told_to_the_end_of_the_epoch():
     assignments, told, unread = Assignments(plan(*[4] * 6), 2), {}, []
     for worker in [0, 1] * 12:

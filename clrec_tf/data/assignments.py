@@ -6,8 +6,9 @@ so that it could read ahead, and in the end helps with those of others. So a slo
 epoch's batches are handed out before the next epoch's.
 """
 import dataclasses
+import itertools
 import threading
-from typing import Optional
+from typing import Iterable, Iterator, Optional
 
 from clrec_tf.data.epoch_plan import EpochPlan
 from clrec_tf.data.epoch_plan import Pool
@@ -40,7 +41,7 @@ class Assignments:
         self.epoch_ends = plan.epoch_ends(epochs)
         self.limit = self.total = self.epoch_ends[-1] if self.epoch_ends else 0
         self._plan, self._epochs, self._lock = plan, epochs, threading.Lock()
-        self._ahead_of_worker = {}  # worker -> pool that it was told to read
+        self._ahead_of_worker = {}  # worker -> pool that it was told to read, or None
         self._begin(position["epoch"] if position else 0)
         if position:
             for pool, taken in position["pools"].items():
@@ -89,31 +90,30 @@ class Assignments:
         told = self._ahead_of_worker.get(worker)
         if told and told.epoch == self._epoch and told.index in open_pools:
             return told.index
-        free = self._free_for(worker)
-        if not free:
-            others = {pool for other, pool in self._pool_of_worker.items() if other != worker}
-            free = [index for index in open_pools if index not in others][-1:]
-        return free[0] if free else max(open_pools, key=self._left)
+        free = next(self._free_for(worker), None)
+        if free:
+            return free.index
+        not_begun = [index for index in open_pools if index not in self._pool_of_worker.values()]
+        return not_begun[-1] if not_begun else max(open_pools, key=self._left)
 
-    def _free_for(self, worker: int) -> list[int]:
+    def _free_for(self, worker: int) -> Iterator[Pool]:
         """Unfinished pools that no worker has and no other one was told to read."""
-        told = {pool.index for other, pool in self._ahead_of_worker.items()
-                if other != worker and pool.epoch == self._epoch}
-        return [index for index in self._pools
-                if self._left(index) and index not in {*self._pool_of_worker.values(), *told}]
+        return self._not_told_to_others(worker, (
+            pool for index, pool in self._pools.items()
+            if self._left(index) and index not in self._pool_of_worker.values()))
+
+    def _not_told_to_others(self, worker: int, pools: Iterable[Pool]) -> Iterator[Pool]:
+        told = {pool for other, pool in self._ahead_of_worker.items() if other != worker}
+        return (pool for pool in pools if pool not in told)
 
     def _ahead_for(self, worker: int) -> Optional[Pool]:
-        """The pool that a worker should read now, to begin it later: what it was told before while that stands, else
-        one that is free, or one of the next epoch."""
-        told = self._ahead_of_worker.pop(worker, None)
-        free = [self._pools[index] for index in self._free_for(worker)]
-        if not free:
-            told_to_others = {(pool.epoch, pool.index) for pool in self._ahead_of_worker.values()}
-            free = [pool for pool in self._following.values() if (pool.epoch, pool.index) not in told_to_others]
-        ahead = told if told in free else next(iter(free), None)
-        if ahead:
-            self._ahead_of_worker[worker] = ahead
-        return ahead
+        """The pool that a worker should read now, to begin it later: the first that is free, or one of the next epoch.
+
+        That is what it was told before while that stands: pools become taken, and none becomes free again.
+        """
+        free = itertools.chain(self._free_for(worker), self._not_told_to_others(worker, self._following.values()))
+        self._ahead_of_worker[worker] = next(free, None)
+        return self._ahead_of_worker[worker]
 
     def _unfinished(self) -> list[int]:
         """Pools with batches left, of the next epoch where this one has none."""
