@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from clrec_tf.config import Config
 from clrec_tf.config import ExportConfig
@@ -59,13 +58,11 @@ def assert_learns(workdir, least=.05):
 @pytest.mark.parametrize("encoder", NAMES)
 def test_killed_and_gone_on_equals_uninterrupted_bit_for_bit(data_dir, tmp_path, encoder):
     settings = dict(time_dropout=.3, schedule="cosine")
-    tf_keras.backend.reset_uids()  # else layers of the second training are called otherwise
     assert small_run.run(config(data_dir, tmp_path / "whole", ENCODERS[encoder], **settings)) == 0
     losses = small_run.losses(tmp_path / "whole")
     # Killed after step 17: what is left is the checkpoint of step 10, in the middle of an epoch.
     rows = small_run.killed(tmp_path / "whole", tmp_path / "killed")
     (tmp_path / "killed" / "metrics.jsonl").write_text("".join(rows[:12]))
-    tf_keras.backend.reset_uids()
     assert small_run.run(config(data_dir, tmp_path / "killed", ENCODERS[encoder], steps_per_call=7, **settings)) == 0
     assert len(losses) > 20 and small_run.losses(tmp_path / "killed") == losses
     names = assert_equal_checkpoints(tmp_path / "whole", tmp_path / "killed")

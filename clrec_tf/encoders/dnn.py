@@ -48,7 +48,8 @@ class DnnUserEncoder(UserEncoder):
         widths = (*settings.widths, sizes.dim)
         self.mlp = tf_keras.Sequential([
             tf_keras.layers.Dense(width, None if number == len(widths) - 1 else "relu",
-                                  kernel_initializer=tf_keras.initializers.GlorotUniform(seed=sizes.seed + number))
+                                  kernel_initializer=tf_keras.initializers.GlorotUniform(seed=sizes.seed + number),
+                                  name=f"layer_{number}")
             for number, width in enumerate(widths)], name="mlp")
         self.mlp.build((None, sizes.dim))
 

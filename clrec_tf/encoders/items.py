@@ -80,8 +80,8 @@ class ItemEncoder(tf_keras.layers.Layer):
         self.content, self.content_encoder = None, None
         if content is not None:
             self.content = content_table(self, content)
-            hidden = [new_dense(content_hidden, activation="relu")] if content_hidden else []
-            self.content_encoder = tf_keras.Sequential(hidden + [new_dense(dim)], name="content_encoder")
+            hidden = [new_dense(content_hidden, activation="relu", name="hidden")] if content_hidden else []
+            self.content_encoder = tf_keras.Sequential([*hidden, new_dense(dim, name="output")], name="content_encoder")
             self.content_encoder.build((None, content.shape[1]))
 
     def _feature_widths(self, feature_dims, projection):

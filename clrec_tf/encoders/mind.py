@@ -114,8 +114,8 @@ class MindUserEncoder(UserEncoder):
             name="initial_logits", shape=(sizes.max_history, settings.interests), trainable=False,
             initializer=tf_keras.initializers.RandomNormal(stddev=1.0, seed=sizes.seed + 1))
         self.layers = tf_keras.Sequential([
-            tf_keras.layers.Dense(4 * sizes.dim, "relu", kernel_initializer=glorot(2)),
-            tf_keras.layers.Dense(sizes.dim, kernel_initializer=glorot(3))], name="layers")
+            tf_keras.layers.Dense(4 * sizes.dim, "relu", kernel_initializer=glorot(2), name="hidden"),
+            tf_keras.layers.Dense(sizes.dim, kernel_initializer=glorot(3), name="output")], name="layers")
         self.layers.build((None, sizes.dim))
 
     @classmethod

@@ -1,5 +1,6 @@
 """The paper's query tower, `--user_encoder=multi_att`: MultiAtt over clicks, then weighted head aggregation."""
 import dataclasses
+import functools
 
 import tensorflow as tf
 import tf_keras
@@ -67,8 +68,8 @@ def weighted_head_aggregation(heads: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
 
 def mlp(input_dim, hidden, output_dim, name):
     """Dense(hidden, tanh) -> Dense(output_dim), glorot normal kernels, built."""
-    dense = lambda width, activation: tf_keras.layers.Dense(width, activation, kernel_initializer="glorot_normal")
-    layers = tf_keras.Sequential([dense(hidden, "tanh"), dense(output_dim, None)], name=name)
+    dense = functools.partial(tf_keras.layers.Dense, kernel_initializer="glorot_normal")
+    layers = tf_keras.Sequential([dense(hidden, "tanh", name="hidden"), dense(output_dim, name="output")], name=name)
     layers.build((None, input_dim))
     return layers
 
