@@ -113,8 +113,8 @@ def known_of_clicks(pool, clicks, mask, answered, sequences, targets) -> dict:
 
 
 def serialized_pool(files, records) -> tf.data.Dataset:
-    """Dataset of one element, [n] string, of [G] files: the `records` sequences that they should hold, or how many there
-    are, but one more at most."""
+    """Dataset of one element, [n] string, of [G] files: the `records` sequences that they should hold, or how many
+    there are, but one more at most."""
     # One more than promised is asked for, so that a file with too many records shows itself too.
     return tf.data.TFRecordDataset(files, buffer_size=8 << 20).batch(records + 1)
 

@@ -27,12 +27,14 @@ class BenchmarkConfig(Section):
     rounds: int = setting(7, "Times that each side of a comparison is measured, in turn; fewer than 3 are noise.",
                           lower=1)
     benchmark_items: int = setting(1_000_000, "Items of the generated catalogue (suites training, losses, "
-                                              "encoders, u2u, cluster, multi_queue, retrieval, serve and impression_log).", lower=1000)
+                                              "encoders, u2u, cluster, multi_queue, retrieval, serve and "
+                                              "impression_log).", lower=1000)
     benchmark_histories: tuple[str, ...] = setting(("10", "50"), "Lengths of history compared (training, losses, "
                                                                  "encoders, u2u, cluster, multi_queue).")
     events: int = setting(20_000_000, "Clicks of the generated log (suite prepare).", lower=1000)
     serve_seconds: float = setting(60.0, "Seconds of each run at 100 requests/s and of the overload (suite serve); "
-                                         "its other runs, and impression_log's, are shorter in proportion.", lower=0.5, upper=600.0)
+                                         "its other runs, and impression_log's, are shorter in "
+                                         "proportion.", lower=0.5, upper=600.0)
 
 
 @dataclasses.dataclass(frozen=True)

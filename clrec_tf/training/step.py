@@ -124,8 +124,8 @@ def tallied(values, step, loss, norm, finite, trained, facts) -> dict[str, tf.Te
     skipped, judged = 1.0 - tf.cast(finite, tf.float32), trained & facts["teaches"]
     done = {"loss": tf.where(trained, loss, 0.0), "gradient_norm": tf.where(trained, norm, 0.0),
             "trained": tf.cast(trained, tf.float32), "examples": facts["examples"], "skipped": skipped,
-            "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32), "input_seconds": facts["input_seconds"],
-            "call_seconds": 0.0}
+            "chance_loss": tf.where(trained, facts["chance_loss"], 0.0), "judged": tf.cast(judged, tf.float32),
+            "input_seconds": facts["input_seconds"], "call_seconds": 0.0}
     leading, zeros = values["leading_skipped"], values["trailing_zero_gradients"]
     trailing = (values["trailing_skipped"] + 1.0) * skipped
     return {
@@ -153,10 +153,9 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
       did), `examples` (rows of weight > 0), `skipped` (steps whose loss or gradient was not finite), the
       `longest_skipped` run of those, the `leading_skipped` one at the begin and the `trailing_skipped` one at the end,
       the objective's metrics after the last; seconds spent in waiting for batches, `input_seconds`, and in all,
-      `call_seconds`; `chance_loss`, what `loss` would be if all candidates had the same score
-      (NaN: not known), `judged`, steps of those trained that had a history to learn from, and of these the run at the
-      end
-      whose gradient was exactly 0, `trailing_zero_gradients`.
+      `call_seconds`; `chance_loss`, what `loss` would be if all candidates had the same score (NaN: not known),
+      `judged`, steps of those trained that had a history to learn from, and of these the run at the end whose gradient
+      was exactly 0, `trailing_zero_gradients`.
     """
     metrics = [name for part in objective.parts for name in part.metric_names]
     names, strategy = [*SUMS, *FLAT, *TIMES, *RUNS, *metrics], runtime.strategy
