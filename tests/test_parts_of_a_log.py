@@ -34,7 +34,7 @@ def test_value_counts_are_those_of_a_counter(parts):
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from(["a", "b", None])),
                 min_size=1, max_size=30), st.integers(1, 7), st.sampled_from([(), ("timestamp",), ("timestamp", "order")]))
 def test_first_values_are_those_of_a_loop(clicks, step, by):
-    first, best = FirstValues(4, by), {}
+    first, best = FirstValues(4, by, pl.String()), {}
     for begin in range(0, len(clicks), step):
         item, time, order, _ = (np.array(column) for column in zip(*clicks[begin:begin + step]))
         values = pl.Series([click[3] for click in clicks[begin:begin + step]], dtype=pl.String)

@@ -39,11 +39,12 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
     report |= dict(ids_are_text_since=log.text_ids) if log.text_ids else {}
     weights = events.weights_of(settings.event_weights)
     rows = _filtered(log.clicks, settings, report)
-    if "event" in rows.columns:
-        report["events"] = _behaviours(rows)
+    behaviours = _behaviours(rows)
+    if behaviours is not None:
+        report["events"] = events.in_order(behaviours)
     if weights:
         given = f"--event_weights={','.join(settings.event_weights)}"
-        names = events.numbered(weights, _present(rows), given)
+        names = events.numbered(weights, _present(behaviours), given)
         rows = rows.then(lambda lazy: lazy.with_columns(kind=pl.col("event").map_batches(
             lambda kinds: events.numbers(kinds, names), return_dtype=pl.Int64, is_elementwise=True)))
     context = context_entries.of_log(rows, settings)
@@ -60,17 +61,15 @@ def assemble(log: Log, settings: PrepareConfig, identity: dict) -> Dataset:
                                 query_columns=tuple(columns)), settings, identity, report)
 
 
-def _present(rows: Rows) -> Optional[list[str]]:
-    """The behaviours of a log, sorted; None where it has none."""
+def _behaviours(rows: Rows) -> Optional[pl.DataFrame]:
+    """`event` and `count` of its clicks, a row for each behaviour; None where the log has none."""
     if "event" not in rows.columns:
         return None
-    return events.present(rows.lazy.select("event").unique().collect(engine="streaming"))
+    return rows.lazy.group_by("event").agg(count=pl.len()).collect(engine="streaming")
 
 
-def _behaviours(rows: Rows) -> dict[str, int]:
-    """How many clicks are of each behaviour; of those without one under "(none)"."""
-    found = rows.lazy.group_by(pl.col("event").fill_null("(none)")).len().collect(engine="streaming")
-    return events.in_order(dict(found.iter_rows()))
+def _present(behaviours: Optional[pl.DataFrame]) -> Optional[list[str]]:
+    return None if behaviours is None else events.present(behaviours["event"])
 
 
 def items_of(log: Log, items: pl.DataFrame, newest: Optional[int], settings: PrepareConfig, report: dict) -> tuple:
@@ -146,13 +145,11 @@ def _filtered(rows: Rows, settings: PrepareConfig, report: dict) -> Rows:
     """Behaviours of --keep_events between --from and --to."""
     count = report["rows"] - report["bad_rows"]
     if settings.keep_events:
-        kept = events.kept(settings.keep_events, _present(rows))
+        kept = events.kept(settings.keep_events, _present(_behaviours(rows)))
         rows = rows.then(lambda lazy: lazy.filter(pl.col("event").is_in(kept)))
         report["dropped_by_keep_events"], count = count - (left := rows.count()), left
-    between = times.between(settings)
+    between = times.between(settings, "timestamp" in rows.columns)
     if between is not None:
-        if "timestamp" not in rows.columns:
-            raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
         seconds = pl.col("timestamp")
         times.check_bounds(settings, rows.get(earliest=seconds.filter(seconds > 0).min())["earliest"])
         rows = rows.then(lambda lazy: lazy.filter(between))

@@ -2,7 +2,7 @@
 import contextlib
 import hashlib
 import os
-from typing import Callable, Iterator, Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -110,13 +110,13 @@ def _entry(folder: str, name: str, records: int, events: int) -> Shard:
         return Shard(name, records, events, file.tell(), digest)
 
 
-def _write_split(folder: str, split: str, order: np.ndarray, per_shard: int, events: np.ndarray,
-                 serialise: Callable[[np.ndarray], list[bytes]]) -> Iterator[Shard]:
-    """Shards of one split: records in the given order, `events` [R] clicks in each."""
-    count = -(-len(order) // per_shard)
+def _write_catalogue(folder: str, dataset: Dataset) -> Iterator[Shard]:
+    """Shards of the items by id."""
+    items = np.arange(dataset.schema.num_items)
+    count = -(-len(items) // CATALOGUE_SHARD_RECORDS)
     for number in range(count):
-        rows = order[number * per_shard:(number + 1) * per_shard]
-        yield write_shard(folder, shard_name(split, number, count), serialise(rows), int(events[rows].sum()))
+        rows = items[number * CATALOGUE_SHARD_RECORDS:(number + 1) * CATALOGUE_SHARD_RECORDS]
+        yield write_shard(folder, shard_name("catalogue", number, count), catalogue_examples(dataset, rows), 0)
 
 
 def write_dataset(data_dir: str, dataset: Dataset, settings: PrepareConfig, seed: int) -> None:
@@ -154,10 +154,8 @@ def complete(folder: str, dataset: Dataset, shards: dict[str, Sequence[Shard]]) 
       dataset: whose sequences are not looked at.
       shards: of the sequences, by part.
     """
-    items = np.arange(dataset.schema.num_items)
-    catalogue = _write_split(folder, "catalogue", items, CATALOGUE_SHARD_RECORDS, np.zeros(len(items), int),
-                             lambda rows: catalogue_examples(dataset, rows))
-    shards = {split: tuple(own) for split, own in {**shards, "catalogue": catalogue}.items()}
+    shards = {**shards, "catalogue": _write_catalogue(folder, dataset)}
+    shards = {split: tuple(own) for split, own in shards.items()}
     content = _write_array(folder, schema_lib.CONTENT_FILE, dataset.content)
     impressions = _write_array(folder, schema_lib.IMPRESSIONS_FILE, dataset.exposures)
     schema_lib.save_schema(folder, dataset.schema)
@@ -186,13 +184,12 @@ def _write_sequences(folder: str, dataset: Dataset, settings: PrepareConfig, see
     with progress("making records", "clicks", sum(size["clicks"] for size in sizes.values())) as shown:
         for sequences in dataset.sequences:
             for part, own in sequences.items():
-                for rows in _blocks(own):
+                for rows in blocks(own):
                     events = np.diff(own.offsets)[rows]
                     records[part].add(sequence_examples(dataset, own, rows), events)
                     shown.update(int(events.sum()))
     shards = {part: [] for part in PARTS}
-    total = sum(-(-len(order) // settings.shard_records) for order in orders.values())
-    with progress("writing shards", "shards", total) as shown:
+    with progress("writing shards", "shards", sum(own.shards for own in records.values())) as shown:
         for part in PARTS:
             for number, (own, events) in enumerate(records[part].by_shard()):
                 shards[part].append(write_shard(folder, shard_name(part, number, records[part].shards), own, events))
@@ -200,7 +197,7 @@ def _write_sequences(folder: str, dataset: Dataset, settings: PrepareConfig, see
     return shards
 
 
-def _blocks(sequences: Sequences) -> list[np.ndarray]:
+def blocks(sequences: Sequences) -> list[np.ndarray]:
     """Numbers of the sequences, as many at a time as have about _BLOCK events."""
     rows = np.arange(len(sequences))
     return np.split(rows, np.flatnonzero(np.diff(sequences.offsets[:-1] // _BLOCK)) + 1) if len(rows) else []

@@ -5,8 +5,6 @@ from typing import Iterator, Optional
 import numpy as np
 import polars as pl
 
-from clrec_tf.data.query_features import CONTEXT
-from clrec_tf.data.query_features import USER
 from clrec_tf.data.schema import Schema
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import foresight
@@ -102,12 +100,9 @@ def data_set_of(log: SplitLog, settings: PrepareConfig, identity: dict, report: 
       UserError: impressions without time stamps; DataError: no item is left, or files beside the log do not fit it.
     """
     counts, columns, weights = training_counts.count(log)
-    features, rows, query = query_features.encode_each(columns, weights, log.earlier, settings)
-    of_users = [rows[feature.key] for feature in features if feature.source == USER]
-    query = dataclasses.replace(query, profile=np.concatenate(of_users, axis=1) if of_users else None)
+    query, entries = query_features.encode_each(columns, weights, log.earlier, settings)
     tables = tables_lib.tables_of(log, counts, query, settings, identity, report)
-    sequences = DataSequences(log, tables.vocabulary,
-                              tuple(rows[feature.key] for feature in features if feature.source == CONTEXT))
+    sequences = DataSequences(log, tables.vocabulary, entries)
     feature_rows, found, pairs = dict(zip(log.features, tables.feature_rows)), Tally(), {}
     for clicks, part, mask in log.trained():
         found += sizes.counts(clicks, part, mask, sequences.of(clicks, part, mask), tables.vocabulary)

@@ -9,9 +9,9 @@ from clrec_tf.errors import UserError
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-def present(frame: pl.DataFrame) -> Optional[list[str]]:
-    """The behaviours of a log, sorted; None without a column `event`."""
-    return frame["event"].drop_nulls().unique().sort().to_list() if "event" in frame.columns else None
+def present(events: pl.Series) -> list[str]:
+    """The behaviours of a log, sorted, of its distinct ones, null among them."""
+    return events.drop_nulls().sort().to_list()
 
 
 def kept(wanted: Sequence[str], found: Optional[list[str]]) -> list[str]:
@@ -19,7 +19,7 @@ def kept(wanted: Sequence[str], found: Optional[list[str]]) -> list[str]:
 
     Args:
       wanted: --keep_events.
-      found: those that are `present`.
+      found: those that are `present`; None without a column of them.
 
     Raises:
       UserError: there are no behaviours, or one that is wanted is not among them.
@@ -34,9 +34,14 @@ def kept(wanted: Sequence[str], found: Optional[list[str]]) -> list[str]:
     return list(names.values())
 
 
-def in_order(by_kind: dict[str, int]) -> dict[str, int]:
-    """Counts of behaviours, the most frequent first, equal ones by name."""
-    return dict(sorted(by_kind.items(), key=lambda pair: (-pair[1], pair[0])))
+def in_order(found: pl.DataFrame) -> dict[str, int]:
+    """Clicks of each behaviour, the most frequent first, equal ones by name; of those without one under "(none)".
+
+    Args:
+      found: `event` and `count`, a row for each.
+    """
+    named = found.select(pl.col("event").fill_null("(none)"), "count").group_by("event").sum()
+    return dict(sorted(named.iter_rows(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def weights_of(given: Sequence[str]) -> dict[str, float]:
@@ -61,7 +66,7 @@ def numbered(weights: dict[str, float], found: Optional[list[str]], flag: str) -
 
     Args:
       weights: by behaviour, as given.
-      found: those that are `present`.
+      found: those that are `present`; None without a column of them.
       flag: for messages.
 
     Raises:

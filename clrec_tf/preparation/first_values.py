@@ -11,13 +11,14 @@ class FirstValues:
     Args:
       items: how many there are.
       by: columns that order rows before their place in the file does.
+      dtype: of the values.
     """
 
-    def __init__(self, items: int, by: Sequence[str]):
+    def __init__(self, items: int, by: Sequence[str], dtype: pl.DataType):
         self._by = tuple(by)
         self._place = np.full(items, -1)  # among all values kept
         self._best = {name: np.zeros(items, np.float64 if name == "order" else np.int64) for name in by}
-        self._values: list[pl.Series] = []
+        self._values = [pl.Series(dtype=dtype)]
         self._count = 0
 
     def add(self, number: np.ndarray, values: pl.Series, keys: dict[str, np.ndarray]) -> None:
@@ -42,6 +43,4 @@ class FirstValues:
     def known(self) -> tuple[np.ndarray, pl.Series]:
         """Numbers of the items that have a value, ascending, and these values."""
         numbers = np.flatnonzero(self._place >= 0)
-        if not self._values:
-            return numbers, pl.Series(dtype=pl.Null)
         return numbers, pl.concat(self._values).gather(self._place[numbers])

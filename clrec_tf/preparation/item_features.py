@@ -150,14 +150,12 @@ def from_table(table: Table, item: str, title: Optional[str], features: dict[str
     with frames.readable(table.path):
         frame = rows.select(*columns, *(pl.col(name).alias(f"f:{name}") for name in features)).collect()
         surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect() if EXTRA in dtypes.names() else []
-        read = table.rows.select(pl.len()).collect().item() if table.records is not None else None
         values.check_exact(rows.select(item), item, table.path)
     if len(surplus):
         raise DataError(f"{table.path}, {table.where(surplus[ROW][0])} has more than its {len(table.columns)} "
                         "fields: correct it (--quote says what quotes are)")
-    if read != table.records:
-        raise DataError(f"{table.path} has {table.records} rows by its lines and quotes, and {read} were read: give "
-                        "--quote=none if quotes are plain characters")
+    with frames.readable(table.path):
+        table.check_records()
     frame = frame.unique("item", keep="first", maintain_order=True) if first_counts else frame
     for name, several in features.items():
         where = f"{table.path}: column {name!r}"

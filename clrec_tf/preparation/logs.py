@@ -92,23 +92,27 @@ def read_log(source: Source, settings: PrepareConfig) -> Log:
         texts = cleaned(source, settings)
         clicks, of_a_unit = typed(texts, settings, path, texts)
         raw = rows_lib.read(clicks, settings)
-        count = table.rows.select(pl.len()).collect(engine="streaming").item() if table.records is not None else None
-    if count != table.records:
-        raise DataError(f"{path} has {table.records} rows by its lines and quotes, and {count} were read: give "
-                        "--quote=none if quotes are plain characters")
-    if not raw.count():
-        raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
+        table.check_records()
+    check_not_empty(raw.count(), path)
     steps = [*_whole_ids(raw, settings, path), *(_seconds(raw, settings, path, clock) if of_a_unit else ())]
     judged = raw.then(lambda lazy: lazy.with_columns(steps).with_columns(
         reason=bad_rows.reason(raw.columns, settings, clock, source.header)).drop(EXTRA, strict=False))
     found, span, examples = _judgement(judged, table, settings)
     good = judged.then(lambda lazy: (lazy.filter(pl.col("reason") == 0) if found.count("bad") else lazy).drop("reason"))
-    items = rows_lib.first_seen(good.lazy.select("item", ROW), "item", settings)
-    text_ids = text_ids_of(items, path, table.where, settings)
+    text_ids = ""
+    if settings.id_type != "string":
+        items = rows_lib.first_seen(good.lazy.select("item", ROW), "item", settings)
+        text_ids = text_ids_of(items, path, table.where)
     if "timestamp" in good.columns:
         times.check_plausible(span, path)
     return Log(good.then(lambda lazy: lazy.drop(ROW)), source.features, source.columns, source.items,
                found.count("rows"), found.count("bad"), examples, table.lines, text_ids)
+
+
+def check_not_empty(rows: int, path: str) -> None:
+    """`DataError` where a log has no row."""
+    if not rows:
+        raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
 
 
 def _whole_ids(raw: Rows, settings: PrepareConfig, path: str) -> list[pl.Expr]:
@@ -190,17 +194,14 @@ def typed(clicks: pl.LazyFrame, settings: PrepareConfig, path: str, first: pl.La
     return clicks, of_a_unit
 
 
-def text_ids_of(clicks: pl.DataFrame, path: str, where: Callable[[int], str], settings: PrepareConfig) -> str:
-    """Says which ids make a catalogue's ids text where others are integers.
+def text_ids_of(clicks: pl.DataFrame, path: str, where: Callable[[int], str]) -> str:
+    """Says which ids make a catalogue's ids text where others are integers, unless --id_type has said so.
 
     Args:
       clicks: `ROW` and item of the first click of each item, in order.
       path: of the log.
       where: how a person finds a row.
-      settings: of the command.
     """
-    if settings.id_type == "string":
-        return ""
     odd = ~clicks.select(ids.is_integer(pl.col("item")))["item"]
     if not odd.any():
         return ""
@@ -210,10 +211,9 @@ def text_ids_of(clicks: pl.DataFrame, path: str, where: Callable[[int], str], se
                          "zeros in front", path, clicks["item"][0])
         return ""
     texts = clicks.filter(odd)
-    distinct, total = texts["item"].n_unique(), clicks["item"].n_unique()
-    text = (f"{distinct} of {total} item ids are no integers from 0 to 10^18 - 1, the first {texts['item'][0]!r} "
+    text = (f"{len(texts)} of {len(clicks)} item ids are no integers from 0 to 10^18 - 1, the first {texts['item'][0]!r} "
             f"({where(texts[ROW][0])})")
-    if distinct * 2 <= total:
+    if len(texts) * 2 <= len(clicks):
         logging.warning("%s: all ids are text, since %s; if such rows are mistakes, --id_type=int counts them as bad "
                         "rows", path, text)
     return text

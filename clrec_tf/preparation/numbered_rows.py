@@ -7,7 +7,6 @@ import polars as pl
 
 from clrec_tf.preparation import click_parts
 from clrec_tf.preparation.context_entries import Entries
-from clrec_tf.preparation.first_values import FirstValues
 from clrec_tf.preparation import numbered_log
 from clrec_tf.preparation import rows as rows_lib
 from clrec_tf.preparation.rows import POSITION
@@ -83,15 +82,5 @@ def _described(ids: pl.Series, rows: Rows, by: Sequence[str], features: dict[str
                ) -> pl.DataFrame:
     """Items by number, with what the rows say of them first in time."""
     columns = [name for name in rows.columns if name == "title" or name.startswith("f:")]
-    first, items = {name: FirstValues(len(ids), by) for name in columns}, pl.DataFrame({"item": ids})
-    if not columns:
-        return items
-    for frame in rows_lib.batches(rows.lazy.select("item", *by, *columns), settings.clicks_in_memory):
-        number, keys = frame["item"].to_numpy(), {name: frame[name].to_numpy() for name in by}
-        for name in columns:
-            first[name].add(number, frame[name], keys)
-    for name in columns:
-        numbers, known = first[name].known()
-        known = pl.DataFrame([ids.gather(numbers), known.cast(rows.lazy.collect_schema()[name]).alias(name)])
-        items = items.with_columns(numbered_log.described(known, ids, features, settings)[name])
-    return items
+    frames = rows_lib.batches(rows.lazy.select("item", *by, *columns), settings.clicks_in_memory) if columns else ()
+    return numbered_log.described(frames, ids, features, settings)

@@ -138,19 +138,20 @@ def context_kinds(settings: PrepareConfig, columns: Sequence[str]) -> dict[str, 
 
 
 def encode_each(columns: Sequence[Column], weights: Sequence[np.ndarray], earlier, settings: PrepareConfig
-                ) -> tuple[tuple[QueryFeature, ...], dict[str, np.ndarray], Encoded]:
-    """Numbers of each feature by itself.
+                ) -> tuple[Encoded, tuple[np.ndarray, ...]]:
+    """Numbers of the values of each feature.
 
     Args:
       columns: of users and of requests.
       weights: of each column: [N] training clicks of each row of its codes.
-      earlier, settings: see `encode`.
+      earlier: the vocabulary that is continued, or None.
+      settings: of prepare.
 
     Returns:
-      The features, users' first; key -> [N,width] int32 rows of each; and what `encode` returns, without rows.
+      The features; and of each feature of requests its columns of query rows, by row of the codes: [N,width] int32.
 
     Raises:
-      DataError: see `encode`.
+      UserError: two columns would have one name in requests. DataError: an earlier feature was of another kind.
     """
     pairs = sorted(zip(columns, weights), key=lambda pair: pair[0].source != query_lib.USER)  # stable
     parts = [(each, *_encoded(each, weight, earlier, settings)) for each, weight in pairs]
@@ -162,8 +163,10 @@ def encode_each(columns: Sequence[Column], weights: Sequence[np.ndarray], earlie
         raise UserError(f"the columns {names} would both be called {repeated} in requests: rename one of them")
     names = {feature.key: found for _, feature, _, found in parts if feature.kind != NUMBER}
     missing = {feature.key: each.missing(rows) for each, feature, rows, _ in parts}
-    return features, {feature.key: rows for _, feature, rows, _ in parts}, Encoded(
-        features, values=names, missing=missing)
+    of_users, of_requests = ([rows for _, feature, rows, _ in parts if feature.source == source]
+                             for source in (query_lib.USER, query_lib.CONTEXT))
+    profile = np.concatenate(of_users, axis=1) if of_users else None
+    return Encoded(features, profile, names, missing), tuple(of_requests)
 
 
 def _encoded(given: Column, weights, earlier, settings):

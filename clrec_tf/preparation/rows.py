@@ -44,10 +44,6 @@ class Rows:
         lazy = step(self.lazy)
         return Rows(lazy.collect().lazy() if self.in_memory else lazy, self.in_memory)
 
-    def batches(self, size: int) -> Iterator[pl.DataFrame]:
-        """All rows in order, about `size` at a time."""
-        return batches(self.lazy, size)
-
 
 def batches(lazy: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
     """The rows of a query in order, about `size` at a time."""

@@ -10,6 +10,7 @@ from clrec_tf.preparation.click_parts import ClickParts
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation.numbered_rows import NumberedRows
 from clrec_tf.preparation import plausibility
+from clrec_tf.preparation import split_rule
 from clrec_tf.preparation import splits
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.settings.data import PrepareConfig
@@ -23,7 +24,7 @@ class SortedLog:
     Attributes:
       clicks: by user.
       last: [U] time stamp of each user's last click; None without time stamps.
-      days: last time stamp of each local day [D], ascending, and the clicks of it [D]; empty without time stamps.
+      days: `split_rule.by_day`.
     """
     clicks: ClickParts
     last: Optional[np.ndarray]
@@ -40,10 +41,9 @@ class _Kept:
 
     def __init__(self, log: NumberedRows, settings: PrepareConfig):
         self._settings, self._timed = settings, "timestamp" in log.by
-        self._offset = round(settings.utc_offset * 3600)
         self.last = np.zeros(len(log.users), np.int64)
         self.clicks = self.together = 0
-        self.dwells, self.days, self._latest = ValueCounts(), ValueCounts(), {}
+        self.dwells, self.days = ValueCounts(), []
 
     def __call__(self, clicks: Clicks) -> np.ndarray:
         """Which of the clicks [N] are kept."""
@@ -54,21 +54,8 @@ class _Kept:
         if self._timed:
             self.together += plausibility.at_equal_times(clicks)
             self.last[clicks.user] = clicks.timestamp  # the last one stays
-            self._count_days(clicks.timestamp[kept])
+            self.days += split_rule.days_of(clicks.timestamp[kept], self._settings)
         return kept
-
-    def _count_days(self, seconds: np.ndarray) -> None:
-        ordered = np.sort(seconds)
-        days = (ordered + self._offset) // splits.DAY
-        self.days.add(days)
-        ends = np.flatnonzero(np.diff(days, append=days[-1:] + 1))
-        for day, second in zip(days[ends].tolist(), ordered[ends].tolist()):
-            self._latest[day] = max(second, self._latest.get(day, second))
-
-    def by_day(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `SortedLog.days`."""
-        days, counts = self.days.totals()
-        return np.array([self._latest[day] for day in days.tolist()], np.int64), counts
 
 
 def sort(log: NumberedRows, settings: PrepareConfig, report: dict) -> SortedLog:
@@ -88,4 +75,4 @@ def sort(log: NumberedRows, settings: PrepareConfig, report: dict) -> SortedLog:
                   users=len(log.users), items=len(log.items))
     if keep.dwells.total:
         report["dwell"] = dwell.summary(*keep.dwells.totals())
-    return SortedLog(clicks, keep.last if timed else None, keep.by_day())
+    return SortedLog(clicks, keep.last if timed else None, split_rule.by_day(keep.days))

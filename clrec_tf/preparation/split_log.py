@@ -39,8 +39,9 @@ class SplitLog:
     def parts(self) -> Iterator[tuple[Clicks, np.ndarray]]:
         """Clicks of some users after the other [N], and the part of each [N]."""
         for clicks in self.clicks:
-            users, own = np.unique(clicks.user, return_inverse=True)
-            yield clicks, self.rule.parts(dataclasses.replace(clicks, user=own), users)
+            first = np.diff(clicks.user, prepend=-1) != 0  # of each user
+            own = dataclasses.replace(clicks, user=np.cumsum(first) - 1)
+            yield clicks, self.rule.parts(own, clicks.user[first])
 
     def trained(self) -> Iterator[tuple[Clicks, np.ndarray, np.ndarray]]:
         """`parts`, and which clicks are trained on [N]."""

@@ -1,8 +1,9 @@
 """--split: the part of each click, and what is said or refused where a part comes out too small."""
 import dataclasses
-from typing import Optional
+from typing import Optional, Sequence
 
 import numpy as np
+import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
@@ -75,6 +76,25 @@ def counts(part: np.ndarray) -> Tally:
         ("train", TRAIN), ("valid", VALID), ("test", TEST), ("left out", user_split.LEFT_OUT))})
 
 
+def days_of(seconds: np.ndarray, settings: PrepareConfig) -> list[pl.DataFrame]:
+    """Local days of the time stamps [N] of some clicks: `day`, its `last` time stamp and `count`.
+
+    Empty where days do not split.
+    """
+    if settings.split != "last_days":
+        return []
+    day = (pl.col("last") + round(settings.utc_offset * 3600)) // splits.DAY
+    return [pl.DataFrame({"last": seconds}).group_by(day=day).agg(pl.col("last").max(), count=pl.len().cast(pl.Int64))]
+
+
+def by_day(days: Sequence[pl.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
+    """Last time stamp of each day [S], ascending, and the clicks of it [S]; of `days_of` all clicks."""
+    if not days:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    whole = pl.concat(days).group_by("day").agg(pl.col("last").max(), pl.col("count").sum()).sort("day")
+    return whole["last"].to_numpy(), whole["count"].to_numpy()
+
+
 def check(rule: SplitRule, found: Tally, users: int, seconds: np.ndarray, at_second: np.ndarray, report: dict) -> None:
     """Adds facts of the split to the report, and warns of parts that are small.
 
@@ -82,8 +102,7 @@ def check(rule: SplitRule, found: Tally, users: int, seconds: np.ndarray, at_sec
       rule: of the log.
       found: `counts` of all clicks.
       users: of the log.
-      seconds: [S] distinct time stamps, ascending; empty where days do not split.
-      at_second: [S] clicks of each.
+      seconds, at_second: `by_day` of all clicks.
       report: of prepare.
 
     Raises:

@@ -31,7 +31,7 @@ def remove_leftovers(folder: str) -> None:
     """Removes what killed processes left in a folder and in those below it, whatever it was to become."""
     for parent, folders, _ in os.walk(folder):
         folders[:] = [name for name in folders if not is_incomplete(name)]
-        _remove_killed(parent, re.compile(f".+{re.escape(_MARK)}.+"))
+        remove_killed(parent, re.compile(f".+{re.escape(_MARK)}.+"))
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def passing_folder(name: str, flag: str):
     """Makes a folder that is removed when the block ends; after a kill by the next `passing_name` of its path.
 
     Args:
-      name: by `passing_name`.
+      name: by `passing_name`, or of a folder whose leftovers are otherwise removed by `remove_killed`.
       flag: named in errors.
 
     Raises:
@@ -217,11 +217,11 @@ def _remove_leftovers(path):
     Of a number that of all numbers: they are versions, of which none is written twice.
     """
     parent, name = os.path.split(path)
-    _remove_killed(parent, re.compile((r"\d+" if name.isdigit() else re.escape(name)) + re.escape(_MARK) + ".+"))
+    remove_killed(parent, re.compile((r"\d+" if name.isdigit() else re.escape(name)) + re.escape(_MARK) + ".+"))
 
 
-def _remove_killed(parent, same):
-    """Removes what killed processes left in a folder under names of the pattern `same`."""
+def remove_killed(parent, same):
+    """Removes what killed processes left in a folder under names of the pattern `same`, which locks' names are of, too."""
     for leftover in sorted({name.removesuffix(locks.SUFFIX) for name in os.listdir(parent) if same.fullmatch(name)}):
         leftover = os.path.join(parent, leftover)
         try:

@@ -60,6 +60,15 @@ class Table:
             return None
         return sum(part.lines if part.records is None else part.records for part in self.parts)
 
+    def check_records(self) -> None:
+        """Counts the rows; `DataError` where they are not as many `records` as lines and quotes make."""
+        if self.records is None:
+            return
+        read = self.rows.select(pl.len()).collect(engine="streaming").item()
+        if read != self.records:
+            raise DataError(f"{self.path} has {self.records} rows by its lines and quotes, and {read} were read: give "
+                            "--quote=none if quotes are plain characters")
+
     def without_blank_lines(self) -> pl.LazyFrame:
         """The rows that have any field; of JSON, the lines that have any text."""
         if LINE in self.rows.collect_schema():

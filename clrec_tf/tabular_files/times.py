@@ -197,12 +197,22 @@ def parse_bound(flag: str, text: str, utc_offset: float) -> Optional[int]:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
 
 
-def between(settings) -> Optional[pl.Expr]:
-    """Whether a row's `timestamp` lies from --from on and before --to; None without both."""
+def between(settings, timed: bool) -> Optional[pl.Expr]:
+    """Whether a row's `timestamp` lies from --from on and before --to; None without both.
+
+    Args:
+      settings: of the command.
+      timed: whether the log has time stamps.
+
+    Raises:
+      UserError: it has none, and a bound is given.
+    """
     begin = parse_bound("from", settings.from_time, settings.utc_offset)
     end = parse_bound("to", settings.to_time, settings.utc_offset)
     if begin is None and end is None:
         return None
+    if not timed:
+        raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
     return pl.lit(True) & (pl.col("timestamp") >= begin if begin is not None else True) & (
         pl.col("timestamp") < end if end is not None else True)
 

@@ -116,9 +116,8 @@ def _counts(clicks: Clicks, part, mask, users, settings) -> Iterator[Fact]:
         clicks.user, weights=mask, minlength=len(users)).astype(np.int64)}))
     if clicks.dwell is not None:
         yield Fact("counts dwell", pl.DataFrame({"seconds": clicks.dwell}).group_by("seconds").agg(count=pl.len()))
-    if settings.split == "last_days":
-        yield Fact("counts kept seconds", pl.DataFrame({"second": clicks.timestamp}).group_by("second").agg(
-            count=pl.len()))
+    for days in split_rule.days_of(clicks.timestamp, settings):
+        yield Fact("counts kept days", days)
     for column in range(clicks.context.shape[1]):
         yield Fact(f"counts of entries {column}", pl.DataFrame([pl.Series("entry", clicks.context[:, column]), trained]
                                                               ).group_by("entry").agg(pl.col("learned").sum(),
@@ -132,26 +131,21 @@ def settle_tables(job: Job, facts: dict, numbers: Numbers) -> Counted:
     report.update(dropped_beyond_max_sequence_length=numbers.clicks - clicks, clicks=clicks, users=len(numbers.users),
                   items=len(numbers.items))
     if "counts dwell" in facts:
-        report["dwell"] = dwell.summary(*_ascending(facts["counts dwell"], "seconds"))
-    seconds = _ascending(facts["counts kept seconds"], "second") if "counts kept seconds" in facts else (
-        np.zeros(0, np.int64),) * 2
-    split_rule.check(numbers.rule, kept, len(numbers.users), *seconds, report)
+        seconds = facts["counts dwell"].sort("seconds")
+        report["dwell"] = dwell.summary(seconds["seconds"].to_numpy(), seconds["count"].to_numpy().astype(np.int64))
+    days = split_rule.by_day([facts[name] for name in facts if name == "counts kept days"])
+    split_rule.check(numbers.rule, kept, len(numbers.users), *days, report)
     columns = [*user_features.read(numbers.users, settings), *_repeated(numbers, facts)]
     form = numbers.checked.form.of_file
     log = Log(None, form.features, form.others, job.items, 0, 0, ())
-    items, features, earlier, numbered = (*assemble.items_of(log, numbers.items, numbers.rule.latest, settings, report),
-                                          None, None)[:4]
-    log = SplitLog(None, None, numbers.users, items, features, earlier, numbered, tuple(columns))
-    counts = _training(facts, numbers, len(items), "counts dwell" in facts)
+    log = SplitLog(None, None, numbers.users,
+                   *assemble.items_of(log, numbers.items, numbers.rule.latest, settings, report),
+                   query_columns=tuple(columns))
+    counts = _training(facts, numbers, len(log.items), "counts dwell" in facts)
     query, rows, places = _query(log, counts, numbers, facts, settings)
     tables = tables_lib.tables_of(log, counts, query, settings, job.identity, report)
-    return Counted(tables, rows, places, tuple(features), numbers.users, items["item"], numbers.checked.form.lines,
-                   report)
-
-
-def _ascending(frame: pl.DataFrame, key: str) -> tuple[np.ndarray, np.ndarray]:
-    frame = frame.sort(key)
-    return frame[key].to_numpy(), frame["count"].to_numpy().astype(np.int64)
+    return Counted(tables, rows, places, tuple(log.features), numbers.users, log.items["item"],
+                   numbers.checked.form.lines, report)
 
 
 def _repeated(numbers: Numbers, facts: dict) -> Iterator[query_features.Column]:
@@ -184,9 +178,5 @@ def _query(log: SplitLog, counts: Counts, numbers: Numbers, facts: dict, setting
     weights = [counts.of_users if column.source == USER else
                _of_entries(facts, context[column.name], len(column.codes), "learned").astype(float)
                for column in log.query_columns]
-    features, rows, query = query_features.encode_each(log.query_columns, weights, log.earlier, settings)
-    of_users = [rows[feature.key] for feature in features if feature.source == USER]
-    of_requests = [feature for feature in features if feature.source == CONTEXT]
-    query = dataclasses.replace(query, profile=np.concatenate(of_users, axis=1) if of_users else None)
-    return (query, tuple(rows[feature.key] for feature in of_requests),
-            tuple(context[feature.name] for feature in of_requests))
+    query, rows = query_features.encode_each(log.query_columns, weights, log.earlier, settings)
+    return query, rows, tuple(context[feature.name] for feature in query.features if feature.source == CONTEXT)

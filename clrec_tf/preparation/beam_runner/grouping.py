@@ -85,7 +85,7 @@ def settle_numbers(job: Job, facts: dict, checked: Checked) -> Numbers:
     if checked.kept_events is not None:
         report["dropped_by_keep_events"] = found.count("by_events")
     timed = checked.form.head is not None
-    if times.between(settings) is not None:
+    if times.between(settings, timed) is not None:
         times.check_bounds(settings, found.lowest.get("known"))
         report["dropped_by_time"] = found.count("by_time")
     assemble.check_remains(found.count("clicks"), report)
@@ -95,8 +95,9 @@ def settle_numbers(job: Job, facts: dict, checked: Checked) -> Numbers:
     kinds = _kinds(job, facts, report)
     entries, columns = _context(job, facts)
     users, items = (facts[f"{rule}"].sort(PLACE) for rule in ("rows users", "counts items"))
-    described = numbered_log.described(facts["first items"].sort(PLACE), items["item"],
-                                       checked.form.of_file.features, settings)
+    said = facts["first items"].sort(PLACE)
+    said = said.with_columns(numbered_log.numbers_of(said["item"], items["item"]))
+    described = numbered_log.described([said], items["item"], checked.form.of_file.features, settings)
     report["plausibility"] = plausibility.of_clicks(
         _seen(users, items, facts, timed), users["user"], items["item"], time.time(), settings.utc_offset)
     rule = split_rule.of_log(users["last"].to_numpy() if timed else None, settings, job.seed)
@@ -117,10 +118,8 @@ def _kinds(job: Job, facts: dict, report: dict) -> Optional[dict[str, int]]:
     """Numbers of behaviours, whose counts go into the report."""
     weights, present = events.weights_of(job.settings.event_weights), None
     if "counts behaviours" in facts:
-        found = facts["counts behaviours"]
-        present = found["event"].drop_nulls().sort().to_list()
-        report["events"] = events.in_order(dict(found.select(pl.col("event").fill_null("(none)"), "count").group_by(
-            "event").sum().iter_rows()))
+        present = events.present(facts["counts behaviours"]["event"])
+        report["events"] = events.in_order(facts["counts behaviours"])
     if not weights:
         return None
     return events.numbered(weights, present, f"--event_weights={','.join(job.settings.event_weights)}")

@@ -98,11 +98,7 @@ def read_file(job: Job, element: tuple[int]) -> Iterator:
             count += len(frame)
             yield from _signs(frame, job)
             yield number, frame
-        read = source.table.rows.select(pl.len()).collect(engine="streaming").item() if (
-            source.table.records is not None) else None
-    if read != source.table.records:
-        raise DataError(f"{path} has {source.table.records} rows by its lines and quotes, and {read} were read: give "
-                        "--quote=none if quotes are plain characters")
+        source.table.check_records()
     yield Fact("list files", [_form(number, source, clicks, count)])
 
 
@@ -133,8 +129,7 @@ def settle_form(job: Job, facts: dict) -> Form:
         raise DataError(f"{path} holds nothing but empty files: give the files of the log")
     _check_alike(job, files)
     rows, head, unit = sum(form.rows for form in files), facts.get("head times"), ""
-    if not rows:
-        raise DataError(f"{path} holds no rows: --input must be a log with at least one click")
+    logs.check_not_empty(rows, path)
     if head is not None:
         head = head.sort(PLACE).select("timestamp")
         if times.to_seconds(head.lazy(), job.settings, path)[1]:
@@ -217,14 +212,13 @@ def settle_rows(job: Job, facts: dict, form: Form) -> Checked:
     report = dict(rows=found.count("rows"), bad_rows=found.count("bad"), bad_row_examples=examples)
     if "counts places of items" in facts:
         items = facts["counts places of items"].sort(PLACE).rename({"row": ROW})
-        text_ids = logs.text_ids_of(items, path, lambda row: _where(job, row), settings)
+        text_ids = logs.text_ids_of(items, path, lambda row: _where(job, row))
         report |= dict(ids_are_text_since=text_ids) if text_ids else {}
     if "tally times" in facts:
         times.check_plausible(facts["tally times"], path)
-    present = facts["counts events"]["event"].drop_nulls().sort().to_list() if "counts events" in facts else None
+    present = events.present(facts["counts events"]["event"]) if "counts events" in facts else None
     kept = events.kept(settings.keep_events, present) if settings.keep_events else None
-    if times.between(settings) is not None and form.head is None:
-        raise UserError("--from and --to need time stamps, which the log does not have: leave them out")
+    times.between(settings, form.head is not None)  # refuses bounds without time stamps
     return Checked(form, report, kept)
 
 
@@ -235,7 +229,7 @@ def _where(job: Job, row: int) -> str:
 
 def filtered(frame: pl.DataFrame, job: Job, checked: Checked) -> tuple[pl.DataFrame, Tally]:
     """Rows of --keep_events between --from and --to, and how many were dropped."""
-    rows, between = len(frame), times.between(job.settings)
+    rows, between = len(frame), times.between(job.settings, checked.form.head is not None)
     if checked.kept_events is not None:
         frame = frame.filter(pl.col("event").is_in(checked.kept_events))
     sums, extremes = dict(by_events=rows - len(frame)), (dict(), dict())

@@ -23,7 +23,6 @@ from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation import tables as tables_lib
 
 UNFINISHED = ".unfinished-"  # in names of shards that are being written
-_BLOCK = 5_000  # sequences that are made into records at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +72,7 @@ def settle_places(job: Job, facts: dict, counted: Counted) -> Dealt:
     tables_lib.report_of(tables, facts["tally sizes"], pairs, report)
     dataset = data_set.dataset_of(tables, {}, None, report)
     plausibility.add(report, counted.lines, dataset.largest_dense_value, job.settings)
-    users = {split: np.sort(facts[f"rows users of {split}"]["user"].to_numpy())
-             for split in ("train", *sizes.EVALUATED)}
+    users = {split: np.sort(facts[f"rows users of {split}"]["user"].to_numpy()) for split in data_set.PARTS}
     orders = data_folder.dealt({split: len(own) for split, own in users.items()}, job.seed)
     return Dealt(dataset, users, {split: np.argsort(order) for split, order in orders.items()})
 
@@ -85,8 +83,7 @@ def records(job: Job, element: tuple[int, Group], counted: Counted, dealt: Dealt
     for split, own in _sequences(element[1], counted).items():
         places = dealt.places[split][np.searchsorted(dealt.users[split], own.user)]
         events = np.diff(own.offsets)
-        for begin in range(0, len(own), _BLOCK):
-            rows = np.arange(begin, min(begin + _BLOCK, len(own)))
+        for rows in data_folder.blocks(own):
             for row, record in zip(rows.tolist(), data_folder.sequence_examples(dealt.dataset, own, rows)):
                 yield (split, int(places[row] // per_shard)), (int(places[row]), int(events[row]), record)
 
