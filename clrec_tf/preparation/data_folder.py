@@ -10,7 +10,6 @@ import tensorflow as tf
 from clrec_tf.data import query_features
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Shard
-from clrec_tf.errors import UserError
 from clrec_tf.errors import write_error
 from clrec_tf.preparation.data_set import Dataset
 from clrec_tf.preparation.data_set import PARTS
@@ -208,13 +207,3 @@ def _write_array(folder: str, name: str, array: Optional[np.ndarray]) -> Optiona
         return None
     np.save(os.path.join(folder, name), array)
     return _entry(folder, name, len(array), 0)
-
-
-def check_writable(data_dir: str):
-    """`UserError` where a folder can evidently not be made, before hours are spent on its content."""
-    parent = os.path.abspath(data_dir)
-    while not os.path.exists(parent):
-        parent = os.path.dirname(parent)
-    if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
-        raise UserError(f"--data_dir={data_dir} cannot be made: {parent} is not a writable folder; choose another "
-                        "--data_dir")

@@ -16,6 +16,7 @@ from clrec_tf.preparation.report_text import report_text
 from clrec_tf.settings.data import Paths
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.stores import uploads
+from clrec_tf.system import atomic
 from clrec_tf.system import scratch
 
 
@@ -58,7 +59,7 @@ def _prepared(paths: Paths, settings: PrepareConfig, tell: Callable[[str], None]
         if identity.holds(data_dir, content):
             logging.info("--data_dir=%s is complete and was prepared with these settings: left as it is", data_dir)
             return schema_lib.load_schema(data_dir)
-        data_folder.check_writable(data_dir)
+        atomic.check_folder_place(data_dir, "data_dir")  # before hours are spent on its content
     prepared = beam.prepare if beam else _here
     schema, report = prepared(source, settings, paths.seed, content, data_dir)
     if settings.dry_run:
