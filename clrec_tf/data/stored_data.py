@@ -8,6 +8,7 @@ from absl import logging
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import BusyError
+from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.stores import on_demand
 from clrec_tf.stores import transfer
@@ -95,21 +96,25 @@ def _view(remote: Folder, local: str, cache, stack) -> Optional[OnDemand]:
     for name, content in facts.items():
         _write(local, name, content)
     manifest = schema_lib.load_manifest(local, verify="")
-    shards = [shard for shards in manifest.shards.values() for shard in shards]
-    listed = {shard.name for shard in manifest.others}
-    for shard in (*manifest.checked_at_start(), *manifest.others):
-        if shard not in shards:
-            cache.fetch(remote, _entry(shard), os.path.join(local, shard.name))
+    for other in filter(None, (manifest.content, manifest.impressions, *manifest.others)):
+        cache.fetch(remote, entry_of(other), os.path.join(local, other.name))
+    listed = {other.name for other in manifest.others}
     for name in {schema_lib.REPORT_FILE, schema_lib.FEATURE_VALUES_FILE} - listed:  # of older folders
         _write(local, name, remote.read(name))
-    source = OnDemand(local, remote, cache, [_entry(shard) for shard in shards])
+    source = OnDemand(local, remote, cache, [
+        entry_of(shard) for shards in manifest.shards.values() for shard in shards])
     on_demand.register(source)
     stack.callback(on_demand.forget, local)
     return source
 
 
-def _entry(shard):
-    return Entry(shard.name, shard.bytes, shard.sha256)
+def entry_of(shard: schema_lib.Shard) -> Entry:
+    """A file of a data set as stores know files; `DataError` where its manifest says what cannot be."""
+    try:
+        return Entry(shard.name, shard.bytes, shard.sha256)
+    except ValueError as error:
+        raise DataError(f"{schema_lib.MANIFEST_FILE} of the data has an entry that cannot be ({error}): restore it, or "
+                        "prepare the data again") from error
 
 
 def _write(local, name, content):
@@ -142,10 +147,9 @@ def _upload(remote: Folder, local: str, lease: Lease) -> None:
     with open(os.path.join(local, schema_lib.MANIFEST_FILE), "rb") as file:
         content = file.read()
     try:
-        remote.write(schema_lib.MANIFEST_FILE, content, "create" if lease.certain else None)
+        remote.replace(schema_lib.MANIFEST_FILE, content, None, lease.certain)
     except TakenError as error:
-        if remote.read(schema_lib.MANIFEST_FILE) != content:
-            raise BusyError(f"{remote.given} was made by another process meanwhile, and is left as it is: run again to "
-                            "use it, or choose another place") from error
+        raise BusyError(f"{remote.given} was made by another process meanwhile, and is left as it is: run again to use "
+                        "it, or choose another place") from error
     remote.delete(UNFINISHED)
     logging.info("uploaded %d files to %s", len(names), remote.given)

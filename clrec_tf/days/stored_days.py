@@ -51,14 +51,15 @@ class StoredDays(Days):
         """See `Days`. Raises: as the openers of data sets and runs."""
         root = os.path.join(self.days_dir, day)
         with contextlib.ExitStack() as stack:
-            place = lambda opener, *names: stack.enter_context(opener(
-                self._address(*names), self._remote.flag, self._door))
-            earlier = before and DayFolders(os.path.join(self.days_dir, before), place(reads_data_set, before, "data"),
-                                            place(reads_run, before, "run"), "")
+            place = lambda opener, name: stack.enter_context(opener(
+                self._remote.address.child(name), self._remote.flag, self._door))
+            earlier = before and DayFolders(
+                os.path.join(self.days_dir, before), place(reads_data_set, f"{before}/data"),
+                place(reads_run, f"{before}/run"), "")
             if self._lease.left:  # of a daily that died: nobody renews those below either
                 for name in ("data", "run"):
                     self._remote.delete(f"{day}/{name}/{LEASE_FILE}")
-            data, run = place(makes_data_set, day, "data"), place(keeps_run, day, "run")
+            data, run = place(makes_data_set, f"{day}/data"), place(keeps_run, f"{day}/run")
             yield DayFolders(root, data, run, os.path.join(root, "yesterday")), earlier or None
 
     def keep(self, name: str) -> None:
@@ -70,20 +71,10 @@ class StoredDays(Days):
             self._remote.write(name, content)
             return
         try:
-            mode = (self._version or "create") if self._lease.certain else None
-            self._version = self._remote.write(name, content, mode)
+            self._version = self._remote.replace(name, content, self._version, self._lease.certain)
         except TakenError as error:
-            found = self._remote.read_version(name)
-            if not found or found[0] != content:
-                raise BusyError(f"{self._remote.given}: another daily has written {name} meanwhile: run again when it "
-                                "has ended") from error
-            self._version = found[1]
-
-    def _address(self, *names) -> Address:
-        address = self._remote.address
-        for name in names:
-            address = address.child(name)
-        return address
+            raise BusyError(f"{self._remote.given}: another daily has written {name} meanwhile: run again when it has "
+                            "ended") from error
 
 
 def of(days_dir: str) -> Days:

@@ -13,7 +13,7 @@ from clrec_tf.retrieval.export_folder import complete_versions
 from clrec_tf.retrieval.manifest import check_files
 from clrec_tf.retrieval.manifest import check_sizes
 from clrec_tf.retrieval.manifest import read_manifest
-from clrec_tf.server.version_folder import pinned
+from clrec_tf.server.version_folder import VersionFolder
 from clrec_tf.system.versions import versions
 
 REMEDY = "export again, or copy the bundle again"
@@ -30,7 +30,7 @@ def check_bundles(about: About, export_dir: str, wanted: int, full: bool) -> Ite
       full: whether contents are compared too.
     """
     export_dir = checked_export_dir(export_dir, may_be_version=False)
-    complete, number = complete_versions(export_dir), pinned(export_dir, wanted)
+    complete, number = complete_versions(export_dir), VersionFolder(export_dir).pinned(wanted)
     if not complete:
         yield about.note("it holds no bundle yet: python -m clrec_tf.export writes one")
         return

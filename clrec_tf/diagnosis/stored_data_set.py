@@ -6,6 +6,7 @@ from typing import Optional
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.stored_data import check_empty
+from clrec_tf.data.stored_data import entry_of
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.sizes import shown
@@ -14,7 +15,6 @@ from clrec_tf.diagnosis.store_objects import wrong_objects
 from clrec_tf.diagnosis.stored_places import Place
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.stores.cache import Entry
 
 REMEDY = "restore the objects from a copy, or prepare the data again"
 _MOST = 20  # objects named; more are counted
@@ -25,8 +25,7 @@ def check_stored_data(about: About, place: Place, full: bool) -> Iterator[Findin
     folder = place.door.folder(place.address, place.flag)
     with _described(place) as local:
         manifest = schema_lib.load_manifest(local, verify="")
-        shards = [*manifest.checked_at_start(), *manifest.others]
-        entries = [Entry(shard.name, shard.bytes, shard.sha256) for shard in shards]
+        entries = [entry_of(shard) for shard in (*manifest.checked_at_start(), *manifest.others)]
         wrong = wrong_objects(folder, entries, local if full else "")
     for text in wrong[:_MOST]:
         yield about.fault(text, REMEDY)

@@ -110,12 +110,11 @@ class StoredExport:
     def _replace(self, listed: VersionList, changes: dict[int, Given]) -> bool:
         """Writes the list with changes; False where another has written it since it was read."""
         changed = dataclasses.replace(listed, given={**listed.given, **changes})
-        mode = (listed.version or "create") if self._lease.certain else None
         try:
-            self._remote.write(stored_versions.LIST, changed.content(), mode)
+            self._remote.replace(stored_versions.LIST, changed.content(), listed.version, self._lease.certain)
             return True
-        except TakenError:  # or the store had written it before it answered badly
-            return self._remote.read(stored_versions.LIST) == changed.content()
+        except TakenError:
+            return False
 
     def _tidy(self) -> None:
         """Gives up numbers of publishers that died, and removes their files."""
@@ -135,10 +134,11 @@ class StoredExport:
 
     def _mirror(self, listed: VersionList) -> None:
         """Makes the local folder hold what the list says."""
-        newest = max(listed.complete, default=0)
+        complete = set(listed.complete)
+        newest = max(complete, default=0)
         for number in listed.taken:
             folder = os.path.join(self._local, str(number))
-            if number not in listed.complete:
+            if number not in complete:
                 shutil.rmtree(folder, ignore_errors=True)
             if number in (newest, self._number) and not os.path.exists(os.path.join(folder, MANIFEST_FILE)):
                 stored_versions.fetch_version(self._remote, number, self._door.cache, self._local,
@@ -150,20 +150,18 @@ class StoredExport:
         """The lease, after that of another."""
         settings, end, told = self._door.settings, time.monotonic() + _WAIT_S, False
         folder = self._door.folder(self._remote.address, self._remote.flag, settings.lease_s / 4)
-        while True:
-            lease = Lease(folder, settings.lease_s, "export")
-            try:
-                lease.__enter__()  # pylint: disable=unnecessary-dunder-call  (what the block raises is no wait)
-                break
-            except BusyError as error:
-                if time.monotonic() > end:
-                    raise
-                if not told:
-                    logging.warning("waiting up to an hour: %s", error)
-                    told = True
-                time.sleep(_PAUSE_S)
         with contextlib.ExitStack() as stack:
-            stack.push(lease)
+            while True:
+                try:
+                    lease = stack.enter_context(Lease(folder, settings.lease_s, "export"))
+                    break
+                except BusyError as error:
+                    if time.monotonic() > end:
+                        raise
+                    if not told:
+                        logging.warning("waiting up to an hour: %s", error)
+                        told = True
+                    time.sleep(_PAUSE_S)
             yield lease
 
 

@@ -11,9 +11,9 @@ is compared with its manifest, file by file, so a copy that goes on is found out
 """
 import contextlib
 import dataclasses
+import functools
 import json
 import os
-import re
 import secrets
 import shutil
 from typing import Collection, Iterator, Mapping, Optional
@@ -32,7 +32,6 @@ from clrec_tf.stores.transfer import in_parallel
 from clrec_tf.system import json_files
 
 LIST = "versions.json"
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,15 +135,12 @@ def entries_of(content: bytes, version: Folder) -> list[Entry]:
     """The files that a manifest names; `DataError` where it is damaged, or names one that no folder may hold."""
     try:
         files = json_files.unsealed(json_files.parse(content.decode()))["files"]
-        entries = [Entry(name, int(facts["bytes"]), str(facts["sha256"])) for name, facts in files.items()]
+        if MANIFEST_FILE in files:
+            raise ValueError("it names itself")
+        return [Entry(name, facts["bytes"], facts["sha256"]) for name, facts in files.items()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{MANIFEST_FILE} in {version.given} is damaged ({error!r}): export again") from error
-    for entry in entries:
-        if (entry.name in ("", MANIFEST_FILE) or os.path.isabs(entry.name) or os.path.normpath(entry.name) != entry.name
-                or entry.name.startswith("..") or entry.bytes < 0 or not _SHA256.fullmatch(entry.sha256)):
-            raise DataError(f"{MANIFEST_FILE} in {version.given} has an entry that cannot be ({entry.name!r}): export "
-                            "again")
-    return entries
+        raise DataError(f"{MANIFEST_FILE} in {version.given} is damaged, or has an entry that cannot be ({error!r}): "
+                        "export again") from error
 
 
 def place_of(address: Address, flag: str, door) -> tuple[Folder, int]:
@@ -168,11 +164,14 @@ def reads_bundle(address: Address, flag: str, door) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def reads_bundle_of_run(address: Address, flag: str, door) -> Iterator[str]:
-    """A folder that has the newest bundle of a run where runs have theirs, if --export_dir names no other."""
+def of_run(opens, address: Address, flag: str, door) -> Iterator[str]:
+    """A run's folder in which `opens` gives the bundles, where runs have theirs; empty if --export_dir names others."""
     if door.values.get("export_dir"):
         with door.scratch() as local:
             yield local
         return
-    with reads_bundle(address.child(EXPORT_FOLDER), flag, door) as local:
+    with opens(address.child(EXPORT_FOLDER), flag, door) as local:
         yield os.path.dirname(local)
+
+
+reads_bundle_of_run = functools.partial(of_run, reads_bundle)

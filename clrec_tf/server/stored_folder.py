@@ -1,5 +1,6 @@
 """The versions in a folder of a store: looked at there, and fetched before they are loaded."""
 import contextlib
+import functools
 import os
 import shutil
 from typing import Iterator
@@ -70,23 +71,6 @@ def follows_versions(address: Address, flag: str, door) -> Iterator[str]:
     if number:
         raise UserError(f"--{flag}={address} is version {number} itself: give the folder that holds it, --{flag}="
                         f"{remote.address}, and --serve_version={number}")
-    with _followed(remote, door) as local:
-        yield local
-
-
-@contextlib.contextmanager
-def follows_versions_of_run(address: Address, flag: str, door) -> Iterator[str]:
-    """The same of a run's folder, whose bundles are where runs have theirs, if --export_dir names no other."""
-    if door.values.get("export_dir"):
-        with door.scratch() as local:
-            yield local
-        return
-    with _followed(door.folder(address.child(EXPORT_FOLDER), flag), door) as local:
-        yield os.path.dirname(local)
-
-
-@contextlib.contextmanager
-def _followed(remote, door):
     with door.scratch() as scratch, door.named(os.path.join(scratch, EXPORT_FOLDER), remote.address) as local:
         os.mkdir(local)
         _FOLDERS[local] = StoredFolder(remote, local, door.cache)
@@ -94,3 +78,6 @@ def _followed(remote, door):
             yield local
         finally:
             del _FOLDERS[local]
+
+
+follows_versions_of_run = functools.partial(stored_versions.of_run, follows_versions)

@@ -90,8 +90,3 @@ def number_in(text: str, path: str) -> int:
     if not is_number(text) or text == "0":
         raise DataError(f"{path} holds {text[:40]!r}: write the number of a version, or remove the file")
     return int(text)
-
-
-def pinned(export_dir: str, wanted: int) -> int:
-    """See `VersionFolder.pinned`."""
-    return VersionFolder(export_dir).pinned(wanted)

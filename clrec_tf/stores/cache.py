@@ -8,6 +8,7 @@ import dataclasses
 import errno
 import hashlib
 import os
+import re
 import secrets
 
 from absl import logging
@@ -15,16 +16,25 @@ from absl import logging
 from clrec_tf.errors import DataError
 from clrec_tf.errors import write_error
 from clrec_tf.stores.folder import Folder
+from clrec_tf.system.inner_path import check_name
 
 _FOLDER = "files"
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a list says of an object: its name in the folder, bytes and sha256."""
+    """What a list says of an object: its name in the folder, bytes and sha256; `ValueError` where they cannot be."""
     name: str
     bytes: int
     sha256: str
+
+    def __post_init__(self):
+        check_name(self.name)
+        if type(self.bytes) is not int or self.bytes < 0:
+            raise ValueError(f"{self.name!r} has {self.bytes!r} bytes")
+        if not isinstance(self.sha256, str) or not _SHA256.fullmatch(self.sha256):  # it becomes a path
+            raise ValueError(f"{self.name!r} has the sha256 {str(self.sha256)[:100]!r}")
 
 
 class Cache:

@@ -4,7 +4,7 @@ How a command takes a flag from stores: it names an opener for it, `command_line
 reads_data_set})`. An opener is a function (address, flag, door) -> context that gives a local path, or "" to leave the
 address out. On entering it fetches what the command will read, or prepares a place to write; on leaving without an
 error it uploads. Openers stand beside what they know: ``files`` (single files), ``data/stored_data`` (data sets),
-``training/stored_run`` (runs).
+``training/stored_run`` (runs), ``publishing/stored_exports`` and ``retrieval/stored_versions`` (bundles).
 Flags without an opener refuse addresses (``system/local_path``), and nothing below the commands sees one.
 
 What an opener can use: `door.folder` for the store's objects, `door.cache`, `door.scratch` for a place of its own,

@@ -1,5 +1,6 @@
 """Openers for single files and for logs, which have no list of their own."""
 import contextlib
+import dataclasses
 import fnmatch
 import os
 import re
@@ -38,8 +39,8 @@ def listed(address: Address, flag: str, door) -> tuple[Folder, str, dict[str, in
     Raises:
       UserError: nothing is there, or the format reads others beside it.
     """
-    fixed = _PATTERN.split(str(address))[0] if _PATTERN.search(address.key) else str(address)
-    root = door.folder(_before(address, fixed), flag)
+    fixed = _PATTERN.split(address.key)[0]  # the folder above the first part with a pattern, or above the file
+    root = door.folder(dataclasses.replace(address, key=fixed.rpartition("/")[0]), flag)
     given = address.key[len(root.address.key):].lstrip("/")
     single = not _PATTERN.search(given) and root.head(given)
     if single and flag == "input" and door.values.get("format") in _WITH_OTHERS:
@@ -51,12 +52,6 @@ def listed(address: Address, flag: str, door) -> tuple[Folder, str, dict[str, in
     if not found:
         raise UserError(f"--{flag}={address}: nothing is there: correct the address")
     return root, given, found
-
-
-def _before(address, fixed):
-    """The folder above the first part with a pattern, or above the file."""
-    key = fixed.partition("://")[2].partition("/")[2]
-    return Address(address.scheme, address.host, key.rpartition("/")[0])
 
 
 def _matches(name, pattern):

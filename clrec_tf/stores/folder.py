@@ -11,6 +11,7 @@ from typing import Optional, Protocol
 
 from clrec_tf.errors import UserError
 from clrec_tf.stores.address import Address
+from clrec_tf.stores.store_errors import TakenError
 from clrec_tf.stores.store_errors import told
 from clrec_tf.stores.store_errors import VanishedError
 
@@ -105,6 +106,28 @@ class Folder:
         """
         with told(self.given, "written", name):
             return self._backend.put(self._key(name), content, mode)
+
+    def replace(self, name: str, content: bytes, read: Optional[Version], certain: bool) -> Version:
+        """Writes a list in place of the version that was read, and of no other.
+
+        A store may have written it before it answered badly, so what stands there with this content is this call's.
+
+        Args:
+          name: of the object.
+          content: of it, which no other process writes.
+          read: the version that it takes the place of; None: there was none.
+          certain: of `Lease`: whether the store has conditional writes; without them it is written in place of any.
+
+        Raises:
+          TakenError: another has written it since.
+        """
+        try:
+            return self.write(name, content, (read or "create") if certain else None)
+        except TakenError:
+            found = self.read_version(name)
+            if found is None or found[0] != content:
+                raise
+            return found[1]
 
     def upload(self, name: str, path: str) -> None:
         """Copies a file to an object, which appears whole or not at all."""

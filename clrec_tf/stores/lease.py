@@ -3,7 +3,7 @@
 What is promised: while a lease is renewed no second writer gets it. One that is not renewed for its time, which it
 names, may be taken over; whoever waits measures that time by its own clock, from the moment at which it first saw the
 lease, so clocks need not agree. A writer that lost its lease notices at `check`, and cannot replace a list that was
-written since, if it writes that on condition too (``training/stored_run``). Where a store has no conditional writes
+written since, if it writes that by `Folder.replace`. Where a store has no conditional writes
 nothing keeps a second writer out, and a warning says so.
 """
 import json

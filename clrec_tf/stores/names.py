@@ -16,7 +16,7 @@ def forget(path: str) -> None:
 
 def address_of(path: str) -> str:
     """What the user gave: an address, or the path itself."""
-    return shown(path) if path else path
+    return shown(path)
 
 
 def local_of(address: str) -> str:

@@ -4,11 +4,12 @@ After each checkpoint the loop calls `save`, which keeps its files by hard links
 One set of files may be under way and one wait: then `save` waits too. A store that fails until its deadline ends the
 training at the next `check`, with the exit code for "try again".
 """
+import dataclasses
 import os
 import queue
 import shutil
 import threading
-from typing import Optional
+from typing import Mapping, Optional
 
 from absl import logging
 
@@ -136,15 +137,11 @@ class RunUploads(NoUploads):
         before = self._listed
         self._listed = StoredList(self._lease.token, self._chosen(stored))
         try:
-            self._version = self._remote.write(stored_list.LIST, self._listed.content(),
-                                               self._version if self._lease.certain else None)
+            self._version = self._remote.replace(stored_list.LIST, self._listed.content(), self._version,
+                                                 self._lease.certain)
         except TakenError as error:
-            found = stored_list.read(self._remote)
-            if found is None or found[0] != self._listed:
-                raise BusyError(f"{self._remote.given}: another training has written its list of checkpoints "
-                                f"({stored_list.LIST}); what that one has written stands: stop it to go on here"
-                                ) from error
-            self._version = found[1]
+            raise BusyError(f"{self._remote.given}: another training has written its list of checkpoints "
+                            f"({stored_list.LIST}); what that one has written stands: stop it to go on here") from error
         for key in before.keys() - self._listed.keys():
             self._remote.delete(key)
 
@@ -165,20 +162,17 @@ class RunUploads(NoUploads):
             seen = (name, facts.st_size, facts.st_mtime_ns)
             if seen not in self._entries:
                 kind, file = os.path.split(name)
-                local = entry_of(folder, name)
                 key = f"{kind}/{self._lease.token}-{os.path.basename(folder)}/{file}"
-                entry = Entry(key, local.bytes, local.sha256)
+                entry = dataclasses.replace(entry_of(folder, name), name=key)
                 self._remote.upload(entry.name, path)
                 self._entries[seen] = entry
             files[name] = self._entries[seen]
         return Stored(os.path.relpath(prefix, folder), files)
 
     def _upload_sides(self, folder):
-        names = {name: (os.stat(os.path.join(folder, name)).st_size, os.stat(os.path.join(folder, name)).st_mtime_ns)
-                 for name in side_files(folder)}
-        changed = [name for name, facts in names.items() if self._sides.get(name) != facts]
+        changed = changed_sides(folder, self._sides)
         transfer.upload(self._remote, folder, changed)
-        self._sides = names
+        self._sides |= changed
 
 
 def side_files(folder: str) -> list[str]:
@@ -186,6 +180,13 @@ def side_files(folder: str) -> list[str]:
     return [name for name in transfer.files_below(folder)
             if name.partition("/")[0] not in (*_CHECKPOINTS, EXPORT_FOLDER) and not name.endswith(".lock")
             and ".incomplete-" not in name]
+
+
+def changed_sides(folder: str, before: Mapping[str, tuple]) -> dict[str, tuple]:
+    """Name -> (bytes, time) of the `side_files` that differ from before."""
+    facts = {name: os.stat(os.path.join(folder, name)) for name in side_files(folder)}
+    facts = {name: (fact.st_size, fact.st_mtime_ns) for name, fact in facts.items()}
+    return {name: fact for name, fact in facts.items() if before.get(name) != fact}
 
 
 def register(local: str, uploads: RunUploads) -> None:

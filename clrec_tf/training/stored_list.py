@@ -9,6 +9,7 @@ from clrec_tf.stores.cache import Cache
 from clrec_tf.stores.cache import Entry
 from clrec_tf.stores.folder import Folder
 from clrec_tf.stores.folder import Version
+from clrec_tf.system.inner_path import check_name
 from clrec_tf.system import json_files
 from clrec_tf.training import checkpoint_list
 
@@ -17,7 +18,7 @@ LIST = "checkpoints.json"
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """One checkpoint.
+    """One checkpoint; `ValueError` where it cannot be.
 
     Attributes:
       prefix: of its local files, as "checkpoints/step-100".
@@ -25,6 +26,12 @@ class Stored:
     """
     prefix: str
     files: dict[str, Entry]
+
+    def __post_init__(self):
+        for name in (self.prefix, *self.files):
+            check_name(name)
+        if not self.prefix.rpartition("-")[2].isdecimal():
+            raise ValueError(f"{self.prefix!r} is no prefix of a checkpoint")
 
     @property
     def folder(self) -> str:

@@ -1,7 +1,7 @@
 """Openers for runs in stores: trained in, evaluated, reported, and started from."""
 import contextlib
 import os
-from typing import Iterator, Optional
+from typing import Iterator
 
 from absl import logging
 
@@ -64,7 +64,7 @@ def keeps_run(address: Address, flag: str, door) -> Iterator[str]:
         run_uploads.register(local, uploading)
         stack.callback(run_uploads.forget, local)
         stack.callback(uploading.abandon)
-        before = _changed(local, {})
+        before = run_uploads.changed_sides(local, {})
         yield local
         uploading.finish()
         _upload_changed(remote, local, before)  # of the stages that came after the training
@@ -77,7 +77,7 @@ def reads_run(address: Address, flag: str, door) -> Iterator[str]:
     with door.scratch() as scratch, _named(scratch, address, door) as local:
         _fetch_sides(remote, local, _OF_REPORT)
         _fetch_for_reading(remote, local, door)
-        before = _changed(local, {})
+        before = run_uploads.changed_sides(local, {})
         uploads.wait(local, lambda: _upload_changed(remote, local, before))
         yield local
         uploads.now(local)
@@ -174,25 +174,14 @@ def _fetch_for_reading(remote: Folder, local: str, door) -> None:
 def _taken_over(remote: Folder, lease: Lease, found):
     """The list, now written by this training: whoever had it before can replace it no more."""
     listed = StoredList(lease.token, found[0].checkpoints if found else ())
-    mode: Optional[object] = (found[1] if found else "create") if lease.certain else None
     try:
-        return listed, remote.write(stored_list.LIST, listed.content(), mode)
+        return listed, remote.replace(stored_list.LIST, listed.content(), found and found[1], lease.certain)
     except TakenError as error:
-        again = stored_list.read(remote)
-        if again and again[0] == listed:
-            return again
         raise BusyError(f"{remote.given}: another training has written {stored_list.LIST} meanwhile: run again when it "
                         "has ended") from error
 
 
-def _changed(local: str, before: dict) -> dict:
-    """Name -> (bytes, time) of files beside checkpoints that differ from before."""
-    facts = {name: os.stat(os.path.join(local, name)) for name in run_uploads.side_files(local)}
-    facts = {name: (fact.st_size, fact.st_mtime_ns) for name, fact in facts.items()}
-    return {name: fact for name, fact in facts.items() if before.get(name) != fact}
-
-
 def _upload_changed(remote: Folder, local: str, before: dict) -> None:
     """Uploads what a command has changed, metrics.json last."""
-    changed = _changed(local, before)
+    changed = run_uploads.changed_sides(local, before)
     transfer.upload(remote, local, changed, [METRICS] if METRICS in changed else [])
