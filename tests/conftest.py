@@ -3,11 +3,13 @@ import gc
 import multiprocessing
 import os
 import pathlib
+import re
 
 import pytest
 
 import clrec_tf  # noqa: F401  pylint: disable=unused-import  (before tf.keras is used: Keras 2 for TFRS)
 from clrec_tf.system import locks
+from tests import s3_server
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -29,6 +31,23 @@ def shared_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist: set CLREC_DATA to the folder of the real data sets")
     return folder
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> str:
+    """The address of a server of S3 in this process."""
+    with s3_server.moto() as address:
+        yield address
+
+
+@pytest.fixture
+def store(endpoint, monkeypatch, request) -> s3_server.Bucket:
+    """A bucket of the test's own behind a proxy, which the environment points at."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
+    s3_server.make_bucket(endpoint, name)
+    with s3_server.proxy(endpoint) as (address, faults):
+        s3_server.point_at(address, monkeypatch)
+        yield s3_server.Bucket(name, faults)
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import threading
 import urllib.request
 
 from clrec_tf.settings.stores import StoresConfig
+from clrec_tf.stores import address as addresses
 from clrec_tf.stores import door
+from clrec_tf.stores import folder as folder_lib
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 SLOW_DOWN = (503, b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>")
@@ -36,14 +38,39 @@ def make_bucket(endpoint: str, bucket: str) -> None:
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")).close()
 
 
+def point_at(endpoint: str, monkeypatch, keys=None) -> None:
+    """Sets the environment so that requests go to a server."""
+    for name, value in {**(keys or KEYS), "AWS_ENDPOINT_URL": endpoint}.items():
+        monkeypatch.setenv(name, value)
+
+
+def folder(address: str, flag: str = "x", deadline_s: float = 3.0) -> folder_lib.Folder:
+    """The objects under an address."""
+    return folder_lib.open_folder(addresses.parse(address, flag), flag, deadline_s)
+
+
+class Bucket:
+    """A bucket: `bucket(name)` is a folder in it, `bucket.at(name)` its address, `faults` of the proxy before it."""
+
+    def __init__(self, name, faults=None, deadline_s=3.0):
+        self.address, self.faults, self._deadline_s = f"s3://{name}", faults, deadline_s
+
+    def __call__(self, name):
+        return folder(self.at(name), deadline_s=self._deadline_s)
+
+    def at(self, name):
+        """See the class."""
+        return f"{self.address}/{name}"
+
+
 class Faults:
-    """What the proxy does instead of passing requests on, and the requests that came.
+    """What the proxy does instead of passing requests on, the requests that came, and how many failed.
 
     `add(method, part, fault, times, after)`: of requests whose path has `part`, after so many, so many fail.
     """
 
     def __init__(self):
-        self.seen, self._rules, self._lock = [], [], threading.Lock()
+        self.seen, self.failed, self._rules, self._lock = [], 0, [], threading.Lock()
 
     def add(self, method, part, fault, times=10**9, after=0):
         """See the class."""
@@ -65,6 +92,7 @@ class Faults:
                         rule[4] -= 1
                     elif rule[3] > 0:
                         rule[3] -= 1
+                        self.failed += 1
                         return rule[2]
         return None
 

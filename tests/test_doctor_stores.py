@@ -9,13 +9,9 @@ import time
 
 import pytest
 
-from clrec_tf.data import schema as schema_lib
-from clrec_tf.data import stored_data
 from clrec_tf.diagnosis import checkup
 from clrec_tf.diagnosis import store_checks
 from clrec_tf.diagnosis.stored_places import StoredPlaces
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.folder import TRIAL
 from clrec_tf.training import stored_list
 from clrec_tf.training import stored_run
@@ -30,46 +26,22 @@ pytest.importorskip("moto.server")
 pytest.importorskip("obstore")
 
 
-@pytest.fixture(scope="module", name="endpoint")
-def fixture_endpoint():
-    with s3_server.moto() as endpoint:
-        yield endpoint
-
-
-def folder_of(bucket, name):
-    return folder_lib.open_folder(addresses.parse(f"s3://{bucket}/{name}", "x"), "x", 3.0)
-
-
 @pytest.fixture(scope="module", name="world")
 def fixture_world(endpoint, tmp_path_factory):
     """Name -> content of data/, prepared, of run/, trained on it in the store, and of export/."""
     place, bucket = tmp_path_factory.mktemp("world"), "made-once"
     data = small_run.prepared(place)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
-            patch.setenv(name, value)
+        s3_server.point_at(endpoint, patch)
         s3_server.make_bucket(endpoint, bucket)
         with s3_server.opened(place / "cache", dict(workdir=stored_run.keeps_run),
                               workdir=f"s3://{bucket}/run") as local:
             assert small_run.run(small_run.config(data, local["workdir"], epochs=1, validate_every=1.0)) == 0
-        remote = folder_of(bucket, "run")
+        remote = s3_server.Bucket(bucket)("run")
         objects = {f"run/{name}": remote.read(name) for name in remote.names()}
     bundle = pathlib.Path(exported.bundle_folder("int"))
     objects |= {f"export/1/{path.relative_to(bundle)}": path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     return objects | {f"data/{name.name}": name.read_bytes() for name in (place / "data").iterdir()}
-
-
-@pytest.fixture(name="store")
-def fixture_store(endpoint, monkeypatch, request):
-    """A bucket of the test's own behind a proxy; `store(name)` is a folder in it."""
-    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
-    s3_server.make_bucket(endpoint, bucket)
-    with s3_server.proxy(endpoint) as (address, faults):
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
-            monkeypatch.setenv(name, value)
-        folder = lambda name: folder_of(bucket, name)
-        folder.faults, folder.at = faults, lambda name: f"s3://{bucket}/{name}"
-        yield folder
 
 
 @pytest.fixture(name="filled")

@@ -11,8 +11,6 @@ from clrec_tf.days.gate import GateError
 from clrec_tf.days.stored_days import keeps_days
 from clrec_tf.errors import BusyError
 from clrec_tf.retrieval import stored_versions
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.store_errors import StoreError
 from tests import s3_server
 from tests.test_daily import day_config
@@ -23,22 +21,18 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(name="store")
-def fixture_store(monkeypatch, tmp_path):
-    """The faults of a proxy before a bucket, with the objects of a folder of days."""
-    with s3_server.moto() as endpoint, s3_server.proxy(endpoint) as (address, faults):
-        s3_server.make_bucket(endpoint, "shop")
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
-            monkeypatch.setenv(name, value)
-        faults.folder = folder_lib.open_folder(addresses.parse("s3://shop/days", "days_dir"), "days_dir", 3.0)
-        faults.cache = tmp_path / "cache"
-        yield faults
+def fixture_store(store, tmp_path):
+    """The faults of the proxy before a bucket; `address` of a folder of days, `folder` its objects."""
+    faults, faults.address, faults.cache = store.faults, store.at("days"), tmp_path / "cache"
+    faults.folder = s3_server.folder(faults.address, "days_dir")
+    return faults
 
 
 @contextlib.contextmanager
 def opened(store, number, tmp_path, **settings):
     """The settings of a day in the store, as the command gets them."""
     config = day_config(tmp_path / "logs" / "days", number, **settings)
-    with s3_server.opened(store.cache, {"days_dir": keeps_days}, days_dir="s3://shop/days") as local:
+    with s3_server.opened(store.cache, {"days_dir": keeps_days}, days_dir=store.address) as local:
         yield config.but(days_dir=local["days_dir"])
 
 
@@ -65,7 +59,7 @@ def test_days_in_a_store_follow_each_other_and_one_that_was_stopped_is_finished(
 
     # Stopped when the version is published and the history not yet written.
     store.add("PUT", "days/history.jsonl", s3_server.SLOW_DOWN)
-    with pytest.raises(StoreError, match="history.jsonl in --days_dir=s3://shop/days cannot be written"):
+    with pytest.raises(StoreError, match=f"history.jsonl in --days_dir={store.address} cannot be written"):
         day(store, 1, tmp_path)
     store.clear()
     assert complete(store) == [1, 2] and len(entries(store)) == 1
@@ -76,8 +70,8 @@ def test_days_in_a_store_follow_each_other_and_one_that_was_stopped_is_finished(
     assert [(each["day"], each["status"], each["version"], each["yesterday"]) for each in entries(store)] == [
         ("day0", "published", 1, None), ("day1", "published", 2, "day0")]
     run = json.loads(store.folder.read("day1/run/config.json"))
-    assert run["train"]["init_from"] == "s3://shop/days/day0/run"
-    assert run["paths"]["data_dir"] == "s3://shop/days/day1/data"
+    assert run["train"]["init_from"] == f"{store.address}/day0/run"
+    assert run["paths"]["data_dir"] == f"{store.address}/day1/data"
 
     # A model that is refused is recorded too, and nothing is published.
     with pytest.raises(GateError, match="day2 is not published"):

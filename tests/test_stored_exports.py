@@ -2,7 +2,6 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import threading
 
@@ -18,9 +17,8 @@ from clrec_tf.publishing.update_bundle import update_bundle
 from clrec_tf.retrieval import stored_versions
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.stored_versions import reads_bundle
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.store_errors import StoreError
+from clrec_tf.stores import transfer
 from tests import exported
 from tests import s3_server
 
@@ -28,24 +26,12 @@ pytest.importorskip("moto.server")
 pytest.importorskip("obstore")
 
 
-@pytest.fixture(scope="module", name="endpoint")
-def fixture_endpoint():
-    with s3_server.moto() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture(name="store")
-def fixture_store(endpoint, monkeypatch, request, tmp_path):
-    """The faults of a proxy before an empty bucket; `address` of a folder of versions, `folder` its objects."""
-    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
-    s3_server.make_bucket(endpoint, bucket)
-    with s3_server.proxy(endpoint) as (address, faults):
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
-            monkeypatch.setenv(name, value)
-        faults.address = f"s3://{bucket}/models"
-        faults.folder = folder_lib.open_folder(addresses.parse(faults.address, "export_dir"), "export_dir", 3.0)
-        faults.cache = tmp_path / "cache"
-        yield faults
+def fixture_store(store, tmp_path):
+    """The faults of the proxy before a bucket; `address` of a folder of versions, `folder` its objects."""
+    faults, faults.address, faults.cache = store.faults, store.at("models"), tmp_path / "cache"
+    faults.folder = s3_server.folder(faults.address, "export_dir")
+    return faults
 
 
 @contextlib.contextmanager
@@ -190,16 +176,17 @@ def test_a_version_that_cannot_be_fetched_whole_is_not_there(store, fault, error
 def test_a_throttled_store_makes_an_export_slower_only(store):
     store.add("PUT", "models/1/", s3_server.SLOW_DOWN, times=5)
     store.add("GET", "models/1/", s3_server.SLOW_DOWN, times=5)
-    published(store)
+    assert published(store) == 1
     with opened(store, reads_bundle) as local:
-        load_bundle(local)
+        assert list(load_bundle(local).item_ids) == list(exported.loaded("string").item_ids)
+    assert store.failed == 10 and complete(store) == [1]
+    asked = [request for request in store.seen if "/models/1/" in request[1] and request[0] in ("PUT", "GET")]
+    assert len(asked) >= 10 + len(set(asked))  # each failure was asked again
 
 
 def test_a_version_copied_by_hand_counts_when_it_has_its_manifest(store):
     source = exported.bundle_folder("string")
-    names = sorted(os.path.relpath(os.path.join(parent, name), source) for parent, _, found in os.walk(source)
-                   for name in found)
-    for name in names:
+    for name in transfer.files_below(source):
         if name != "manifest.json":
             store.folder.upload(f"7/{name}", os.path.join(source, name))
     assert complete(store) == [] and stored_versions.read_list(store.folder).taken == [7]

@@ -6,8 +6,6 @@ import pytest
 import clrec_tf as clrec
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from tests import s3_server
 from tests.test_warm_start import day_log
 
@@ -19,10 +17,8 @@ def test_from_a_log_in_a_store_to_a_bundle_in_a_store(tmp_path, monkeypatch):
     with s3_server.moto() as endpoint:
         s3_server.make_bucket(endpoint, "shop")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
-            monkeypatch.setenv(name, value)
-        root = folder_lib.open_folder(addresses.parse("s3://shop/x", "input"), "input", 3.0)
-        root.write("clicks.csv", day_log(0, range(1, 31), users=60).encode())
+        s3_server.point_at(endpoint, monkeypatch)
+        s3_server.folder("s3://shop/x", "input").write("clicks.csv", day_log(0, range(1, 31), users=60).encode())
         data = clrec.prepare("s3://shop/x/clicks.csv", min_train_length=2)
         assert data.schema.num_users == 60
         run = clrec.train(data, max_history=6, embedding_dim=8, queue_size=128, batch_size=64, attention_heads=2,

@@ -1,7 +1,6 @@
 """Data sets and runs in a store: prepared, trained, killed, resumed, evaluated; against a server of S3 that fails."""
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -19,10 +18,9 @@ from clrec_tf.evaluate import evaluate
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.reporting.page import page_of
 from clrec_tf.reporting.runs import read_runs
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.lease import Lease
 from clrec_tf.stores.store_errors import StoreError
+from clrec_tf.system import json_files
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training import checkpoints
 from clrec_tf.training import run_config
@@ -41,31 +39,9 @@ TRAIN = dict(READ, init_from=stored_run.starts_from_run, workdir=stored_run.keep
 EVALUATE = dict(READ, workdir=stored_run.reads_run, eval_checkpoint=stored_run.reads_checkpoint)
 
 
-@pytest.fixture(scope="module", name="endpoint")
-def fixture_endpoint():
-    with s3_server.moto() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture(scope="module", name="local_data")
 def fixture_local_data(tmp_path_factory):
     return small_run.prepared(tmp_path_factory.mktemp("local"))
-
-
-@pytest.fixture(name="store")
-def fixture_store(endpoint, monkeypatch, request):
-    """A bucket of the test's own behind a proxy; `store(name)` is a folder in it."""
-    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
-    s3_server.make_bucket(endpoint, bucket)
-    with s3_server.proxy(endpoint) as (address, faults):
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
-            monkeypatch.setenv(name, value)
-
-        def folder(name):
-            return folder_lib.open_folder(addresses.parse(f"s3://{bucket}/{name}", "x"), "x", 3.0)
-
-        folder.faults, folder.at = faults, lambda name: f"s3://{bucket}/{name}"
-        yield folder
 
 
 def prepare(store, tmp_path, name="data", dry_run=False, **settings):
@@ -244,6 +220,37 @@ def test_a_damaged_checkpoint_is_passed_over_and_others_are_found(store, tmp_pat
     with pytest.raises(UserError, match="--eval_checkpoint=s3://.*step-999 is no checkpoint of --workdir"):
         with s3_server.opened(tmp_path / "cache", EVALUATE, data_dir=store.at("data"), workdir=store.at("run"),
                               eval_checkpoint=store.at("run/checkpoints/step-999")):
+            pass
+
+
+@pytest.mark.parametrize("prefix, name, key, sha256", [
+    ("checkpoints/step-one", "checkpoints/step-1.index", "k", "0" * 64),
+    ("../checkpoints/step-1", "checkpoints/step-1.index", "k", "0" * 64),
+    ("checkpoints/step-1", "../../step-1.index", "k", "0" * 64),
+    ("checkpoints/step-1", "/step-1.index", "k", "0" * 64),
+    ("checkpoints/step-1", "checkpoints/step-1.index", "../k", "0" * 64),
+    ("checkpoints/step-1", "checkpoints/step-1.index", "k", "../../../x")],
+                         ids=["no step", "prefix above", "name above", "absolute name", "key above", "no sha256"])
+def test_a_list_that_names_what_cannot_be_is_refused(store, prefix, name, key, sha256):
+    def write(prefix, name, key, sha256):
+        files = {name: dict(name=key, bytes=1, sha256=sha256)}
+        values = json_files.sealed(dict(token="t", checkpoints=[dict(prefix=prefix, files=files)]))
+        store("run").write(stored_list.LIST, json.dumps(values).encode())
+
+    write("checkpoints/step-1", "checkpoints/step-1.index", "k", "0" * 64)
+    assert [one.step for one in listed(store).of("checkpoints")] == [1]
+    write(prefix, name, key, sha256)
+    with pytest.raises(DataError, match="the list of checkpoints, is damaged"):
+        listed(store)
+
+
+def test_a_manifest_of_data_with_a_sha256_that_is_none_is_refused(store, tmp_path):
+    prepare(store, tmp_path)
+    facts = json_files.unsealed(json.loads(store("data").read("manifest.json")))
+    facts["shards"]["train"][0]["sha256"] = "../../../x"
+    store("data").write("manifest.json", json.dumps(json_files.sealed(facts)).encode())
+    with pytest.raises(DataError, match="manifest.json .* has an entry that cannot be"):
+        with s3_server.opened(tmp_path / "cache", READ, data_dir=store.at("data")):
             pass
 
 

@@ -19,10 +19,9 @@ from clrec_tf.server.model_status import version_states
 from clrec_tf.server.stored_folder import follows_versions
 from clrec_tf.server.stored_folder import follows_versions_of_run
 from clrec_tf.server.versions import Versions
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.outbox import collects_files
 from clrec_tf.stores.store_errors import StoreError
+from clrec_tf.stores import transfer
 from tests import exported
 from tests import s3_server
 from tests.service_process import serving, wait_for
@@ -32,24 +31,12 @@ pytest.importorskip("obstore")
 pytestmark = pytest.mark.usefixtures("unfrozen_afterwards")
 
 
-@pytest.fixture(scope="module", name="endpoint")
-def fixture_endpoint():
-    with s3_server.moto() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture(name="store")
-def fixture_store(endpoint, monkeypatch, request, tmp_path):
-    """The faults of a proxy before an empty bucket; `address` of a folder of versions, `folder` its objects."""
-    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
-    s3_server.make_bucket(endpoint, bucket)
-    with s3_server.proxy(endpoint) as (address, faults):
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
-            monkeypatch.setenv(name, value)
-        faults.bucket, faults.address = f"s3://{bucket}", f"s3://{bucket}/run/export"
-        faults.folder = folder_lib.open_folder(addresses.parse(faults.address, "export_dir"), "export_dir", 3.0)
-        faults.cache = tmp_path / "cache"
-        yield faults
+def fixture_store(store, tmp_path):
+    """The faults of the proxy before a `bucket`; `address` of a folder of versions, `folder` its objects."""
+    faults, faults.bucket, faults.address = store.faults, store.address, store.at("run/export")
+    faults.folder, faults.cache = s3_server.folder(faults.address, "export_dir"), tmp_path / "cache"
+    return faults
 
 
 @contextlib.contextmanager
@@ -62,9 +49,7 @@ def opened(store, opener, flag="export_dir", address="", **values):
 def copy(store, number, but=()):
     """Copies a version by hand, its manifest last, and leaves files out."""
     source = exported.bundle_folder("int")
-    names = sorted(os.path.relpath(os.path.join(parent, name), source) for parent, _, found in os.walk(source)
-                   for name in found)
-    for name in sorted(set(names) - set(but), key=lambda name: name == "manifest.json"):
+    for name in sorted(set(transfer.files_below(source)) - set(but), key=lambda name: name == "manifest.json"):
         store.folder.upload(f"{number}/{name}", os.path.join(source, name))
 
 
@@ -170,8 +155,7 @@ def shown(items):
 def test_files_of_what_was_shown_appear_whole_or_are_counted_as_lost(store):
     counts = dict(logged=0, write=0, queue=0)
     with opened(store, collects_files, "impression_log", f"{store.bucket}/shown") as local:
-        address = addresses.parse(f"{store.bucket}/shown", "impression_log")
-        folder = folder_lib.open_folder(address, "impression_log", 3.0)
+        folder = s3_server.folder(f"{store.bucket}/shown", "impression_log")
         log = ImpressionLog(ImpressionFiles(local, 3, 60),
                             lambda what, items: counts.update({what: counts[what] + items}))
         log.shown([shown(3)])
@@ -207,7 +191,7 @@ def test_a_service_follows_a_store_and_logs_into_it(store, tmp_path):
         service.signal(signal.SIGTERM)
         assert service.exit_code() == 0
         assert str(store.cache) not in service.log and f"loading from {store.address}" in service.log
-    root = folder_lib.open_folder(addresses.parse(f"{store.bucket}/shown", "impression_log"), "impression_log", 3.0)
+    root = s3_server.folder(f"{store.bucket}/shown", "impression_log")
     assert sum(len(pl.read_parquet(root.read(name))) for name in root.names()) == 15
     assert not os.listdir(store.cache / "work")  # an ordered end leaves nothing behind but the cache
     shutil.rmtree(store.cache)

@@ -1,7 +1,6 @@
 """Object stores: addresses, requests that fail, conditional writes, leases, the cache; against a server of S3."""
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -26,29 +25,18 @@ from clrec_tf.stores.store_errors import StoreError
 from clrec_tf.stores.store_errors import TakenError
 from clrec_tf.stores.store_errors import VanishedError
 from tests import s3_server
+from tests import store_conditions
 
 pytest.importorskip("moto.server")
 pytest.importorskip("obstore")
 
 
-@pytest.fixture(scope="module", name="endpoint")
-def fixture_endpoint():
-    with s3_server.moto() as endpoint:
-        yield endpoint
-
-
 @pytest.fixture(name="faults")
-def fixture_faults(endpoint, monkeypatch, request):
-    """A bucket of the test's own behind a proxy; `faults.folder(…)` is a folder in it."""
-    bucket = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[-40:].strip("-")
-    s3_server.make_bucket(endpoint, bucket)
-    with s3_server.proxy(endpoint) as (address, faults):
-        for name, value in {**s3_server.KEYS, "AWS_ENDPOINT_URL": address}.items():
-            monkeypatch.setenv(name, value)
-        faults.bucket = f"s3://{bucket}"
-        faults.folder = lambda name="a/b", deadline_s=3.0: folder_lib.open_folder(
-            addresses.parse(f"{faults.bucket}/{name}", "data_dir"), "data_dir", deadline_s)
-        yield faults
+def fixture_faults(store):
+    """Of the proxy before the bucket; `faults.folder(…)` is a folder in that."""
+    faults, faults.bucket = store.faults, store.address
+    faults.folder = lambda name="a/b", deadline_s=3.0: s3_server.folder(store.at(name), "data_dir", deadline_s)
+    return faults
 
 
 @pytest.mark.parametrize("value, error", [
@@ -90,13 +78,16 @@ def test_objects_are_written_read_and_removed(faults, tmp_path, monkeypatch):
 
 def test_writes_on_conditions(faults):
     folder = faults.folder()
-    first = folder.write("x", b"1", "create")
+    second = store_conditions.check(folder)
+    third = folder.replace("x", b"3", second, certain=True)
+    assert folder.replace("x", b"3", second, certain=True).tag == third.tag  # the store had answered badly
     with pytest.raises(TakenError):
-        folder.write("x", b"2", "create")
-    second = folder.write("x", b"2", first)
+        folder.replace("x", b"4", second, certain=True)
     with pytest.raises(TakenError):
-        folder.write("x", b"3", first)
-    assert folder.read_version("x")[0] == b"2" and folder.read_version("x")[1].tag == second.tag
+        folder.replace("x", b"4", None, certain=True)
+    assert folder.read("x") == b"3"
+    folder.replace("x", b"4", None, certain=False)
+    assert folder.read("x") == b"4"
 
 
 def test_a_store_that_throttles_is_asked_again_until_the_deadline(faults):
@@ -123,17 +114,17 @@ def test_what_no_repetition_mends_is_told_at_once(faults, fault, message):
 
 def test_a_bucket_that_is_absent_and_settings_that_are_wrong(faults, monkeypatch):
     del faults
-    folder = folder_lib.open_folder(addresses.parse("s3://no-such-bucket/x", "workdir"), "workdir", 3.0)
+    folder = s3_server.folder("s3://no-such-bucket/x", "workdir")
     for work in (lambda: folder.read("y"), folder.names, lambda: folder.write("y", b"1")):
         with pytest.raises(UserError, match="^--workdir=s3://no-such-bucket/x: there is no such bucket"):
             work()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    closed = folder_lib.open_folder(addresses.parse("s3://closed/x", "workdir"), "workdir", 1.0)
+    closed = s3_server.folder("s3://closed/x", "workdir", 1.0)
     with pytest.raises(StoreError, match="did not answer as it should until the deadline"):
         closed.read("y")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere.json")
     with pytest.raises(UserError, match="^--workdir=gs://bucket/x: the store's settings in the environment are wrong"):
-        folder_lib.open_folder(addresses.parse("gs://bucket/x", "workdir"), "workdir", 1.0)
+        s3_server.folder("gs://bucket/x", "workdir", 1.0)
 
 
 def test_a_package_that_is_absent_is_named(monkeypatch):
@@ -141,7 +132,7 @@ def test_a_package_that_is_absent_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "clrec_tf.stores.object_store")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(UserError, match="--input=s3://bucket/x needs the package obstore.*'clrec_tf.stores.'"):
-        folder_lib.open_folder(addresses.parse("s3://bucket/x", "input"), "input", 1.0)
+        s3_server.folder("s3://bucket/x", "input", 1.0)
 
 
 def test_an_upload_cut_in_the_middle_leaves_nothing(faults, tmp_path, monkeypatch):

@@ -5,12 +5,11 @@ import pytest
 
 from clrec_tf.errors import BusyError
 from clrec_tf.errors import UserError
-from clrec_tf.stores import address as addresses
-from clrec_tf.stores import folder as folder_lib
 from clrec_tf.stores.lease import Lease
-from clrec_tf.stores.store_errors import TakenError
 from tests import ceph_gateway
+from tests import s3_server
 from tests import small_run
+from tests import store_conditions
 from tests import test_stored_runs
 
 pytest.importorskip("boto3")
@@ -28,16 +27,10 @@ def fixture_endpoint(tmp_path_factory):
 
 @pytest.fixture(name="store")
 def fixture_store(endpoint, monkeypatch):
-    """Folders of the bucket, as in `test_stored_runs`."""
-    keys = dict(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1", AWS_ENDPOINT_URL=endpoint)
-    for name, value in keys.items():
-        monkeypatch.setenv(name, value)
-
-    def folder(name):
-        return folder_lib.open_folder(addresses.parse(f"s3://bucket/{name}", "x"), "x", 5.0)
-
-    folder.at = lambda name: f"s3://bucket/{name}"
-    return folder
+    """The bucket, as in `conftest`."""
+    keys = dict(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1")
+    s3_server.point_at(endpoint, monkeypatch, keys)
+    return s3_server.Bucket("bucket", deadline_s=5.0)
 
 
 def test_objects_conditions_and_leases(store, tmp_path):
@@ -47,13 +40,7 @@ def test_objects_conditions_and_leases(store, tmp_path):
     folder.upload("big+1", str(tmp_path / "big"))
     folder.fetch("big+1", str(tmp_path / "copy"), len(content))
     assert (tmp_path / "copy").read_bytes() == content and folder.names() == {"big+1": len(content)}
-    first = folder.write("x", b"1", "create")
-    with pytest.raises(TakenError):
-        folder.write("x", b"2", "create")
-    second = folder.write("x", b"2", first)
-    with pytest.raises(TakenError):
-        folder.write("x", b"3", first)
-    assert folder.read_version("x")[0] == b"2" and folder.read_version("x")[1].tag == second.tag
+    store_conditions.check(folder)
     folder.delete("x")
     assert folder.read("x") is None and folder.head("x") is None
     with Lease(folder, 2.0, "training") as lease, pytest.raises(BusyError, match="in use by another training"), \
@@ -64,12 +51,12 @@ def test_objects_conditions_and_leases(store, tmp_path):
 
 def test_wrong_keys_and_absent_buckets_are_told(store, monkeypatch):
     del store
-    absent = folder_lib.open_folder(addresses.parse("s3://absent/x", "workdir"), "workdir", 5.0)
+    absent = s3_server.folder("s3://absent/x", "workdir", 5.0)
     with pytest.raises(UserError, match="^--workdir=s3://absent/x: there is no such bucket"):
         absent.read("y")
     for name, value in (("AWS_SECRET_ACCESS_KEY", "another"), ("AWS_ACCESS_KEY_ID", "nobody")):
         monkeypatch.setenv(name, value)
-        folder = folder_lib.open_folder(addresses.parse("s3://bucket/x", f"data_dir_{name}"), f"{name}", 5.0)
+        folder = s3_server.folder("s3://bucket/x", name, 5.0)
         for work in (lambda: folder.read("y"), folder.names, lambda: folder.write("y", b"1")):
             with pytest.raises(UserError, match="does not know these credentials"):
                 work()
