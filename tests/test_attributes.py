@@ -152,6 +152,7 @@ def test_updates_say_attributes_of_new_and_old_items():
     assert after["kind"].to_list() == [["a"], ["b", "a"], [], ["c", "c"], [], ["12"], [], ["y", "3"]]
     assert after["price"].to_list() == [3.0, 1.0, 20.0, 20.5, -1.0, 3.0, None, 4.5]
     for entry, text in (({"price": "dear"}, "attribute price is 'dear': give a finite number"),
+                        ({"price": 10**400}, "attribute price is 1000.*: give a finite number"),
                         ({"x": 1}, "attributes has 'x', which the bundle lacks; attributes are kind"),
                         ({"kind": [{}]}, "attribute kind has the value {}")):
         with pytest.raises(DataError, match=text):

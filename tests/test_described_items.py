@@ -346,6 +346,7 @@ def test_what_the_vectors_are_worth_is_said(tmp_path, caplog):
     ({"features": GOOD, "content": [1.0, 2.0, None]}, r"content\[2\] = None is no number: correct it"),
     ({"content": [1.0, float("nan"), 3.0]}, r"content\[1\] = nan is not finite in 32 bits: correct it"),
     ({"content": [1.0, 1e39, 3.0]}, r"content\[1\] = 1e\+39 is not finite in 32 bits"),
+    ({"content": [1.0, 3.0, -10**400]}, r"content\[2\] = -1000.* is not finite in 32 bits"),
     ({"content": [3e38, 3e38, -3e38]}, "the model's vector of this item has no direction or is not finite: check"),
     ({"features": GOOD, "vector": [1.0] * 8}, "has both `vector` and `features` or `content`: give one of them"),
     ({"content": [1.0] * 3, "like": [1007]}, "has both `like` and `features`"),

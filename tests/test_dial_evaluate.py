@@ -120,7 +120,8 @@ def test_other_systems_stand_in_the_picture_or_are_named(run, tmp_path, monkeypa
     with pytest.raises(UserError, match="--curve_points: each system needs aggregate_diversity@10/full and hr@10/full, oth"):
         evaluate(dialled(run, "0", "1", curve_points=str(points)))
     for text, words in (("[1]", "an object is expected"), ('{"a": {"hr@10/full": "x"}}', "a is no object of numbers"),
-                        ('{"a": 3}', "a is no object"), ('{"a": {"hr@10/full": NaN}}', "a is no object"), (None, "does not")):
+                        ('{"a": 3}', "a is no object"), ('{"a": {"hr@10/full": 1%s}}' % ("0" * 400), "a is no object"),
+                        ('{"a": {"hr@10/full": NaN}}', "a is no object"), (None, "does not")):
         points.write_text(text) if text else points.unlink()
         with pytest.raises(UserError, match=words):
             evaluate(dialled(run, "0", "1", curve_points=str(points)))

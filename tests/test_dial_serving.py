@@ -169,7 +169,8 @@ def test_lines_of_users_may_name_one_each(chosen, capsys, monkeypatch):
     retrieve_command.main(Config(paths=Paths(export_dir=chosen.path), retrieve=RetrieveConfig(k=9)))
     first, *others = [json.loads(line)["ids"] for line in capsys.readouterr().out.splitlines()]
     assert others[0] == others[1] != first == run(capsys, monkeypatch, chosen.path, ("0",))
-    for bad, words in (("1", "popularity '1' must be a number"), (True, "popularity True must"), (9, "offers -0.1 to 1.1")):
+    for bad, words in (("1", "popularity '1' must be a number"), (True, "popularity True must"),
+                       (10**400, "popularity 1000.* must be a number"), (9, "offers -0.1 to 1.1")):
         text = json.dumps({"history": history, "popularity": bad}).encode()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
         with pytest.raises(DataError, match=words):

@@ -190,6 +190,7 @@ def item_updates_of(bundle, *values):
     ({"id": "n", "vector": X[:5]}, "line 2: vector has 5 numbers, those of this bundle have 8"),
     ({"id": "n", "vector": X[:7] + [float("nan")]}, r"line 2: vector\[7\] = nan is not finite"),
     ({"id": "n", "vector": X[:7] + [1e39]}, r"line 2: vector\[7\] = 1e\+39 is not finite"),
+    ({"id": "n", "vector": X[:7] + [10**400]}, r"line 2: vector\[7\] = 1000.* is not finite"),
     ({"id": "n", "vector": [0.0] * 8}, "line 2: vector has a norm of 0.0e.00, too small"),
     ({"id": "n", "vector": ["1"] * 8}, "line 2: vector must be a list of 8 numbers"),
     ({"id": "n", "vector": X, "like": [A]}, "line 2 has both"),

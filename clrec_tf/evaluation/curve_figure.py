@@ -1,5 +1,4 @@
 """The dial's curve, recall against diversity, as a table and as a picture."""
-import math
 import os
 from types import MappingProxyType
 from typing import Mapping
@@ -12,6 +11,7 @@ from clrec_tf.evaluation.figures import save_png
 from clrec_tf.evaluation.report import MOST_POPULAR
 from clrec_tf.evaluation.report import UNTRAINED
 from clrec_tf.models import dial
+from clrec_tf.system.finite import is_number
 from clrec_tf.system.json_files import load_json
 
 CURVE_FILE = "dial.png"
@@ -117,8 +117,7 @@ def read_points(path: str) -> dict:
     form = "give a JSON object {name: {metric: number}}"
     others = load_json(path, "correct --curve_points", form)
     for name, metrics in others.items() if isinstance(others, dict) else [("", others)]:
-        if not isinstance(metrics, dict) or not all(
-                isinstance(value, (int, float)) and math.isfinite(value) for value in metrics.values()):
+        if not isinstance(metrics, dict) or not all(map(is_number, metrics.values())):
             raise UserError(f"--curve_points={path}: {name or 'it'} is no object of numbers: {form}")
     return others
 

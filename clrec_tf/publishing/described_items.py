@@ -14,6 +14,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.preparation.vocabulary import bucket
 from clrec_tf.publishing.item_encoder import ItemEncoder
 from clrec_tf.retrieval.bundle import Bundle
+from clrec_tf.system.finite import as_floats
 from clrec_tf.tabular_files import values as values_lib
 
 DESCRIBED = ("features", "content")  # entries of an item
@@ -180,7 +181,7 @@ class DescribedItems:
                 raise DataError(f"{where}: content[{place}] = {number!r} is no number: correct it, or leave content "
                                 "out")
         with np.errstate(over="ignore"):
-            vector = np.array(values, np.float64).astype(np.float32)
+            vector = as_floats(values).astype(np.float32)
         if not np.isfinite(vector).all():
             place = int(np.argmin(np.isfinite(vector)))
             raise DataError(f"{where}: content[{place}] = {values[place]!r} is not finite in 32 bits: correct it, or "

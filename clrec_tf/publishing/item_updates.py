@@ -16,6 +16,7 @@ from clrec_tf.publishing.update_files import read_json_lines
 from clrec_tf.publishing.update_files import read_parquet_rows
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.user_requests import parse_request
+from clrec_tf.system.finite import as_floats
 
 _COUNTS = ("clicks", "impressions")
 _FIELDS = ("id", "vector", "like", *DESCRIBED, "title", "attributes", *_COUNTS)
@@ -174,7 +175,7 @@ class _Reader:
             raise DataError(f"{where}: vector has {len(values)} numbers, those of this bundle have {self._dimension}"
                             + (f", or {wide} with the popularity" if wide > self._dimension else "")
                             + ": give the items' vectors as `encode_items` or --embeddings do, of the same checkpoint")
-        vector = np.array(values, np.float64)
+        vector = as_floats(values)
         with np.errstate(over="ignore"):
             finite = np.isfinite(vector.astype(np.float32))
         if not finite.all():

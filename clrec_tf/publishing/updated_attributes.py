@@ -1,5 +1,4 @@
 """Attributes of inserted and updated items."""
-import math
 from typing import Any
 from typing import Sequence
 
@@ -8,6 +7,7 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.attributes import Attributes
+from clrec_tf.system.finite import is_number
 
 
 def given_attributes(item: dict, attributes: Attributes, where: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _number(name, value, where) -> float:
             value = float(value)
         except ValueError:
             pass
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value):
         raise DataError(f"{where}: attribute {name} is {value!r}: give a finite number")
     return float(value)
 

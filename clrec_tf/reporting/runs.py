@@ -10,6 +10,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.evaluation import intent_example
 from clrec_tf.evaluation.report import METRICS_FILE
+from clrec_tf.system.finite import is_number
 from clrec_tf.system import json_files
 from clrec_tf.system.local_path import local_path
 from clrec_tf.training import evaluations
@@ -58,12 +59,7 @@ class Run:
 
 def number(value: Any) -> Optional[float]:
     """The value where it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond all floats
-        return None
+    return value if is_number(value) else None
 
 
 def read_runs(folders: Sequence[str]) -> list[Run]:

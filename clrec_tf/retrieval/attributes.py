@@ -2,7 +2,6 @@
 import dataclasses
 import math
 import os
-import sys
 from typing import Any
 from typing import Mapping
 from typing import Optional
@@ -14,6 +13,7 @@ import polars as pl
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.bundle_files import ATTRIBUTES_FILE
 from clrec_tf.retrieval.query_values import spellings
+from clrec_tf.system.finite import is_number
 
 TEXTS, NUMBER = pl.List(pl.String), pl.Float64  # what a category and a number are in a frame
 BOUNDS = ("min", "max")
@@ -80,12 +80,12 @@ class Attributes:
     def _condition(self, name, given, where) -> Condition:
         number = name in self._by_size
         if isinstance(given, dict):
-            if not number or not given or set(given) - set(BOUNDS) or not all(map(_is_number, given.values())):
+            if not number or not given or set(given) - set(BOUNDS) or not all(map(is_number, given.values())):
                 expected = "`min`, `max` or both, numbers" if number else "one of its values, or a list of them"
                 raise DataError(f"{where}: filter of {name} is {given!r}: give {expected}; {self.described()}")
             return Condition(name, None, float(given.get("min", -math.inf)), float(given.get("max", math.inf)))
         values = given if isinstance(given, list) else [given]
-        fits = _is_number if number else lambda value: isinstance(value, (str, bool)) or _is_number(value)
+        fits = is_number if number else lambda value: isinstance(value, (str, bool)) or is_number(value)
         wrong = [value for value in values if not fits(value)]
         if wrong or len(values) > MOST_VALUES:
             text = f"{wrong[0]!r}" if wrong else f"a list of {len(values)} values"
@@ -167,10 +167,6 @@ def _by_size(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     known = np.flatnonzero(np.isfinite(numbers))
     order = known[np.argsort(numbers[known], kind="stable")]
     return order, numbers[order]
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _text(value) -> str:

@@ -1,7 +1,6 @@
 """Users to retrieve for, from JSON lines or Parquet, checked value by value."""
 import dataclasses
 import json
-import math
 from typing import Any
 from typing import Iterable
 from typing import Iterator
@@ -13,6 +12,7 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.query_values import QueryValues
+from clrec_tf.system.finite import is_number
 from clrec_tf.tabular_files.texts import without_mark
 from clrec_tf.tabular_files.times import LATEST_SECOND
 
@@ -83,8 +83,7 @@ def parse_request(value, id_type: str, where: str, query: QueryValues = QueryVal
         raise DataError(f"{where}: events must be a list of texts or null, as long as the history, {len(history)}")
     beside = query.checked({name: value[name] for name in query.inputs if name in value}, where)
     popularity = value.get("popularity")
-    if popularity is not None and (isinstance(popularity, bool) or not isinstance(popularity, (int, float))
-                                   or not abs(popularity) < math.inf):
+    if popularity is not None and not is_number(popularity):
         raise DataError(f"{where}: popularity {popularity!r} must be a number")
     return UserRequest(user_id, history, timestamps, request_time, dwell, popularity, events, beside)
 

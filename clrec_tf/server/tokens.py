@@ -61,7 +61,7 @@ class Tokens:
             return
         self._looked = now
         try:
-            if _state(self._path) == self._seen:
+            if _state(os.stat(self._path)) == self._seen:
                 return
             self._seen, self._digests = _read(self._path)
             logging.info("--token_file=%s was read again: %d token(s)", self._path, len(self._digests))
@@ -76,8 +76,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _state(path):
-    status = os.stat(path)
+def _state(status: os.stat_result) -> tuple:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -85,18 +84,18 @@ def _read(path: str):
     """(state of the file, sha256 of each token)."""
     flag = f"--token_file={path}"
     try:
-        state = _state(path)
-        if os.stat(path).st_mode & stat.S_IWOTH:
+        status = os.stat(path)
+        if status.st_mode & stat.S_IWOTH:
             raise UserError(f"{flag}: everybody may write to it: chmod o-w, and change the tokens")
         with open(path, encoding="utf-8") as file:
             text = file.read(_MOST_BYTES + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{flag} cannot be read ({getattr(error, 'strerror', '') or 'it is not text'}): give a file "
                         "of tokens, one a line") from None  # the text of the error may quote the file
-    tokens = [line.strip() for line in text.splitlines() if line.strip()]
-    wrong = [number for number, token in enumerate(tokens, 1) if not _SHAPE.fullmatch(token)]
+    tokens = {number: line.strip() for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    wrong = [number for number, token in tokens.items() if not _SHAPE.fullmatch(token)]
     if wrong or not tokens or len(tokens) > MOST_TOKENS or len(text) > _MOST_BYTES:
         why = f"line {wrong[0]} is none" if wrong else f"it holds {len(tokens)}"
         raise UserError(f"{flag}: {why}: give 1 to {MOST_TOKENS} tokens, one a line, of 16 to 512 letters, digits and "
                         "-._~+/, such as `openssl rand -hex 32` makes")
-    return state, tuple(map(_digest, tokens))
+    return _state(status), tuple(map(_digest, tokens.values()))

@@ -1,7 +1,8 @@
 """Values read from a file, held against what their dataclass declares."""
 import dataclasses
-import math
 import typing
+
+from clrec_tf.system.finite import is_number
 
 _MOST_INT = 2**53  # exact in every JSON
 _MOST_TEXT = 100_000  # characters
@@ -10,7 +11,8 @@ _MOST_TEXT = 100_000  # characters
 def check_declared(value) -> None:
     """Checks the fields of a dataclass, and of those within: no file of another program, or a hostile one, gets further.
 
-    Numbers are finite and from 0 to 2^53, text has a bounded length, and everything is of the type that is declared.
+    Integers are from 0 to 2^53, floats are finite, text has a bounded length, and everything is of the type that is
+    declared.
     What is declared as a plain dict is not looked into.
 
     Raises:
@@ -42,7 +44,7 @@ def _check(name, value, hint):
     elif hint is int:
         _require(type(value) is int and 0 <= value <= _MOST_INT, name, value, "a number from 0 to 2^53")
     elif hint is float:
-        _require(type(value) in (int, float) and math.isfinite(value), name, value, "a finite number")
+        _require(is_number(value), name, value, "a finite number")
     elif hint is bool:
         _require(type(value) is bool, name, value, "true or false")
     elif hint is str:

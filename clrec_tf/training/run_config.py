@@ -1,7 +1,6 @@
 """The record of a run, config.json in its workdir: what it was started with, and whether it may go on."""
 import dataclasses
 import json
-import math
 import os
 import sys
 
@@ -9,6 +8,7 @@ from clrec_tf import config as config_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.stores import names
+from clrec_tf.system.finite import is_number
 from clrec_tf.system import json_files
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.json_files import save_json
@@ -66,7 +66,7 @@ def _check_types(path, values, remedy):
         for name in set(section) & set(defaults):
             value, kind = section[name], type(defaults[name])
             fits = type(value) is kind or (kind is float and type(value) is int)
-            fits = fits and (kind is not float or math.isfinite(value))
+            fits = fits and (kind is not float or is_number(value))
             if not fits or (kind is list and not all(isinstance(part, str) for part in value)):
                 raise DataError(f"{path} is not what a training writes, {name} is {str(value)[:50]!r}: {remedy}")
 
