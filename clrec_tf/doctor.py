@@ -182,7 +182,7 @@ def run() -> None:
     """The command with its flags, or without any where a package is at fault that the flags are made of."""
     try:
         from clrec_tf import command_line
-        from clrec_tf.diagnosis.store_checks import FLAGS
+        from clrec_tf.diagnosis.store_checks import ADDRESSED
         from clrec_tf.diagnosis.stored_places import StoredPlaces
     except Exception:  # pylint: disable=broad-except  (whatever a broken binary raises)
         if code := main(None):
@@ -191,7 +191,7 @@ def run() -> None:
     stored = StoredPlaces()
     command_line.run(functools.partial(main, stored=stored), usage=__doc__, takes_given=True, uses=(
         "doctor", "benchmark.json", "paths", "prepare", "model", "loss", "train", "cluster", "serve", "days", "report",
-        "export", "retrieve", "update", "stores"), stores=stored.openers(FLAGS))
+        "export", "retrieve", "update", "stores"), stores=stored.openers(ADDRESSED))
 
 
 if __name__ == "__main__":

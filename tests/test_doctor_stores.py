@@ -56,7 +56,7 @@ def fixture_filled(store, world):
 def found(tmp_path, values, given=(), seconds=30.0, **settings):
     """The findings about addresses, flag -> address."""
     stored = StoredPlaces()
-    with s3_server.opened(tmp_path / "cache", stored.openers(store_checks.FLAGS), **values) as local:
+    with s3_server.opened(tmp_path / "cache", stored.openers(store_checks.ADDRESSED), **values) as local:
         config = small_run.config("", "", epochs=1, validate_every=1.0).but(
             **{"doctor_deadline_s": seconds, **{flag: local[flag] for flag in values}, **settings})
         checks = checkup.checks(config, frozenset(given), stored)
@@ -167,7 +167,7 @@ def test_bundles(filled, tmp_path):
 def test_every_flag_that_takes_addresses_is_looked_at():
     commands = ("prepare", "train", "evaluate", "export", "retrieve", "update_index", "daily", "serve")
     taken = {flag for name in commands for flag in importlib.import_module(f"clrec_tf.{name}").STORES}
-    assert {*store_checks.FLAGS} == taken | {"html"}
+    assert {*store_checks.ADDRESSED} == taken | {"html"}
 
 
 def test_a_lease_is_told_of_and_not_taken(filled, tmp_path):

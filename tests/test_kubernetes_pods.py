@@ -107,7 +107,6 @@ class Run:
             logs = "\n".join(f"{name}: {pod.log[-1500:]}" for name, pod in self.pods.items())
             raise AssertionError(f"{error}\n{logs}") from None
 
-
     def metrics(self, pod: pods.Pod) -> str:
         """What Prometheus reads of a role, asked from the node."""
         port, = [port["containerPort"] for port in self.roles[pod.name.split("-")[0]].container["ports"]

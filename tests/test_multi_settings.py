@@ -115,13 +115,6 @@ def test_dwell_times_are_read_where_they_are_wanted(data_dir, tmp_path, use_dwel
     assert (np.abs(short - long).max() > 1e-3) == use_dwell
 
 
-def refused(settings, message, workdir):
-    """Checks that training ends with this error before it has left anything behind."""
-    with pytest.raises(UserError, match=message):
-        small_run.run(settings)
-    assert not os.path.exists(workdir)
-
-
 @pytest.mark.parametrize("model, loss, message", [
     (dict(category_feature="brand"), {}, "--category_feature=brand is no item feature .* choose from category"),
     (dict(feature_dims=("3", "4")), {}, "--feature_dims=3,4 gives 2 widths for the 0 features beside the category"),
@@ -146,8 +139,10 @@ def test_settings_that_it_cannot_use_are_refused(data_dir, tmp_path, model, loss
 
 def test_data_without_item_features_is_refused(tmp_path):
     folder = small_run.prepared(tmp_path, feature_columns=())
-    refused(config(folder, tmp_path / "run"), "--model=multi_clrec routes clicks .*--feature_columns or "
-            "--item_features, or use --model=clrec", tmp_path / "run")
+    with pytest.raises(UserError, match="--model=multi_clrec routes clicks .*--feature_columns or --item_features, or "
+                                        "use --model=clrec"):
+        small_run.run(config(folder, tmp_path / "run"))
+    assert not os.path.exists(tmp_path / "run")
 
 
 @pytest.mark.parametrize("size", [30, 41])

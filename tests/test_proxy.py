@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -18,9 +17,8 @@ from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
 
 from tests import exported
-from tests import forked
 from tests import service_process
-from tests.test_tokens import grpc_port
+from tests import test_tokens
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIG = ROOT / "launch" / "proxy" / "nginx.conf"
@@ -69,7 +67,7 @@ def fixture_proxy(tmp_path_factory):
         text = CONFIG.read_text()
         for old, new in (("/etc/clrec", folder), ("/run/clrec-nginx.pid", f"{folder}/pid"), ("/tmp/clrec-nginx", folder),
                          ("127.0.0.1:8501", f"127.0.0.1:{service.port}"),
-                         ("127.0.0.1:8500", f"127.0.0.1:{grpc_port(service)}"),
+                         ("127.0.0.1:8500", f"127.0.0.1:{test_tokens.grpc_port(service)}"),
                          ("listen 8443", f"listen 127.0.0.1:{https}"), ("listen 8444", f"listen 127.0.0.1:{grpcs}")):
             assert old in text, old
             text = text.replace(str(old), str(new))
@@ -152,11 +150,8 @@ def test_grpc_needs_tls_and_a_certificate_of_the_authority(proxy):
 
 def client(name, port, *flags):
     """The example client `name` as a process of its own, asked for three items."""
-    server = f"--server={'https://' if name == 'rest' else ''}localhost:{port}"
-    file = f"launch/clients/predict_{name}.py"
-    run = f"import runpy, sys; sys.argv[0] = 'client'; runpy.run_path('{file}', run_name='__main__')"
-    return forked.run([sys.executable, "-c", run, server, "--k=3", "--timeout=20", *flags], capture_output=True,
-                      text=True, timeout=60, cwd=ROOT)
+    server = f"{'https://' if name == 'rest' else ''}localhost:{port}"
+    return test_tokens.client(name, server, "--k=3", "--timeout=20", *flags)
 
 
 def rows(done) -> int:

@@ -53,7 +53,7 @@ def test_one_of_the_tokens_must_be_shown_once(file, sent, passes):
 @pytest.mark.parametrize("text, words", [
     ("", "it holds 0"), ("short\n", "line 1 is none"), (f"{FIRST}\nwith space 0123456789\n", "line 2 is none"),
     ("a" * 513, "line 1 is none"), ("\n".join(f"{FIRST}{n}" for n in range(101)), "it holds 101"),
-    ("ä" * 20, "line 1 is none")])
+    ("ä" * 20, "line 1 is none"), (f"\n{FIRST}\n\nshort\n", "line 4 is none")])
 def test_a_file_without_tokens_is_refused_and_not_quoted(tmp_path, text, words):
     (tmp_path / "tokens").write_text(text)
     with pytest.raises(UserError, match=f"--token_file=.*{words}") as caught:
@@ -157,16 +157,16 @@ def test_the_service_lets_nobody_through_without_a_token(file):
 
 
 def client(name, server, *flags):
-    """An example client as a process of its own, asked for two items."""
+    """An example client as a process of its own."""
     words = [sys.executable, "-c", f"import runpy, sys; sys.argv[0] = 'client'; runpy.run_path("
-             f"'launch/clients/predict_{name}.py', run_name='__main__')", f"--server={server}", "--k=2", *flags]
+             f"'launch/clients/predict_{name}.py', run_name='__main__')", f"--server={server}", *flags]
     return forked.run(words, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
 def clients(service, file):
     """The example clients show a token."""
     for name, server in (("rest", f"http://127.0.0.1:{service.port}"), ("grpc", f"127.0.0.1:{grpc_port(service)}")):
-        without, with_token = client(name, server), client(name, server, f"--token_file={file}")
+        without, with_token = client(name, server), client(name, server, "--k=2", f"--token_file={file}")
         assert without.returncode == 1 and "--token_file" in without.stderr, without.stderr
         assert with_token.returncode == 0 and len(with_token.stdout.splitlines()) == 2, with_token.stderr
 

@@ -21,7 +21,7 @@ from clrec_tf.diagnosis.findings import Check
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.inputs import check_read
 from clrec_tf.diagnosis.storage import check_written
-from clrec_tf.diagnosis.store_checks import MAKES_DATA
+from clrec_tf.diagnosis.store_checks import may_make_data
 from clrec_tf.diagnosis.store_checks import store_checks
 from clrec_tf.diagnosis.stored_places import StoredPlaces
 from clrec_tf.errors import UserError
@@ -126,7 +126,7 @@ def _share() -> float:
 def _makes_data(config: Config, stored: StoredPlaces) -> bool:
     """Whether the data set is still to be made."""
     there = os.path.exists(os.path.join(config.paths.data_dir, schema_lib.MANIFEST_FILE))
-    return not there and bool(config.prepare.input or stored.of("input") or MAKES_DATA & set(config.train.stages))
+    return not there and may_make_data(config, stored)
 
 
 def _schema(config: Config, stored: StoredPlaces) -> Optional[schema_lib.Schema]:

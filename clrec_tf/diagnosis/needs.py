@@ -30,8 +30,3 @@ def state_bytes(shapes: dict[str, list[int]], optimizer: str) -> int:
     numbers = {name: math.prod(shape) for name, shape in shapes.items()}
     trained = sum(count for name, count in numbers.items() if name.rpartition("/")[2] != _CONTENT)
     return _FLOAT * (sum(numbers.values()) + _SLOTS[optimizer] * trained)
-
-
-def model_bytes(shapes: dict[str, list[int]]) -> int:
-    """Bytes of the model alone."""
-    return _FLOAT * sum(math.prod(shape) for shape in shapes.values())

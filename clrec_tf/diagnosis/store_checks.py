@@ -24,10 +24,15 @@ FILES = ("input", "item_features", "dense_features", "user_features", "impressio
          "upsert", "withdraw")
 WRITTEN_FOLDERS = ("workdir", "export_dir", "days_dir", "impression_log")
 WRITTEN_FILES = ("html", "output", "embeddings", "vectors")
-# All that take addresses; those named last are part of others, or read by measurements alone.
-FLAGS = (*FILES, "vocabulary_from", "data_dir", "init_from", *WRITTEN_FOLDERS, *WRITTEN_FILES,
-         "eval_checkpoint", "export_checkpoint", "curve_points")
-MAKES_DATA = {"generate", "prepare"}  # stages
+# All flags that take addresses; those named last are part of others, or read by measurements alone.
+ADDRESSED = (*FILES, "vocabulary_from", "data_dir", "init_from", *WRITTEN_FOLDERS, *WRITTEN_FILES,
+             "eval_checkpoint", "export_checkpoint", "curve_points")
+_MAKES_DATA = {"generate", "prepare"}  # stages
+
+
+def may_make_data(config: Config, stored: StoredPlaces) -> bool:
+    """Whether the settings are of a command that makes a data set where there is none."""
+    return bool(config.prepare.input or stored.of("input") or _MAKES_DATA & set(config.train.stages))
 
 
 def store_checks(config: Config, given: frozenset, stored: StoredPlaces, schema: Callable[[], Optional[Schema]]
@@ -41,7 +46,7 @@ def store_checks(config: Config, given: frozenset, stored: StoredPlaces, schema:
       schema: of --data_dir, wherever it lies.
     """
     doctor = config.doctor
-    made = bool(config.prepare.input or stored.of("input") or MAKES_DATA & set(config.train.stages))
+    made = may_make_data(config, stored)
     full, written = doctor.doctor_mode == "full", lambda flag: flag not in doctor.doctor_read_only
     data_dir = config.paths.data_dir or ",".join(str(place.address) for place in stored.of("data_dir"))
     wanted = [("input", flag, "correct the address", _read, {}) for flag in FILES] + [

@@ -1,8 +1,9 @@
 """A folder of versions in a store: the one that would be served, against its manifest. Nothing of it is run."""
-import os
 from typing import Iterator
 
 from clrec_tf.diagnosis.bundles import check_packages
+from clrec_tf.diagnosis.bundles import REMEDY
+from clrec_tf.diagnosis.described import described
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.machine import check_memory
@@ -16,8 +17,6 @@ from clrec_tf.retrieval.bundle_files import MANIFEST_FILE
 from clrec_tf.retrieval.manifest import read_manifest
 from clrec_tf.server.stored_folder import StoredFolder
 from clrec_tf.stores.folder import Folder
-
-REMEDY = "export again, or copy the bundle again"
 
 
 def check_stored_bundles(about: About, place: Place, wanted: int, full: bool) -> Iterator[Finding]:
@@ -48,13 +47,8 @@ def _version(about: About, place: Place, version: Folder, full: bool) -> Iterato
         yield about.fault(f"version {version.address} is listed and has no {MANIFEST_FILE}", REMEDY)
         return
     entries = stored_versions.entries_of(content, version)
-    with place.door.scratch() as local:
-        try:
-            with open(os.path.join(local, MANIFEST_FILE), "wb") as file:
-                file.write(content)
-            manifest = read_manifest(local)
-        except DataError as error:
-            raise DataError(str(error).replace(local, str(version.address))) from error
+    with described(place.door, version, {MANIFEST_FILE: content}) as local:
+        manifest = read_manifest(local)
         wrong = wrong_objects(version, entries, local if full else "")
     for text in wrong:
         yield about.fault(text, REMEDY)

@@ -1,20 +1,20 @@
 """A data set in a store: its manifest, and whether the objects that it names are there."""
-import contextlib
-import os
+from typing import ContextManager
 from typing import Iterator
 from typing import Optional
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.stored_data import check_empty
 from clrec_tf.data.stored_data import entry_of
+from clrec_tf.diagnosis.described import described
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.sizes import shown
 from clrec_tf.diagnosis.store_objects import check_lease
 from clrec_tf.diagnosis.store_objects import wrong_objects
 from clrec_tf.diagnosis.stored_places import Place
-from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.stores.folder import Folder
 
 REMEDY = "restore the objects from a copy, or prepare the data again"
 _MOST = 20  # objects named; more are counted
@@ -23,7 +23,7 @@ _MOST = 20  # objects named; more are counted
 def check_stored_data(about: About, place: Place, full: bool) -> Iterator[Finding]:
     """Compares every object with the manifest: sizes, in full by sha256 too; records are not read."""
     folder = place.door.folder(place.address, place.flag)
-    with _described(place) as local:
+    with _described(place, folder) as local:
         manifest = schema_lib.load_manifest(local, verify="")
         entries = [entry_of(shard) for shard in (*manifest.checked_at_start(), *manifest.others)]
         wrong = wrong_objects(folder, entries, local if full else "")
@@ -55,23 +55,13 @@ def is_there(place: Place) -> bool:
 def schema_of(place: Place) -> Optional[schema_lib.Schema]:
     """Of a data set; None where there is none to be read, which the check of the data tells."""
     try:
-        with _described(place) as local:
+        with _described(place, place.door.folder(place.address, place.flag)) as local:
             return schema_lib.load_schema(local)
     except UserError:
         return None
 
 
-@contextlib.contextmanager
-def _described(place: Place) -> Iterator[str]:
-    """A local folder with manifest and schema; `DataError`s name the address in its place."""
-    folder = place.door.folder(place.address, place.flag)
-    with place.door.scratch() as local:
-        try:
-            for name in (schema_lib.MANIFEST_FILE, schema_lib.SCHEMA_FILE):
-                content = folder.read(name)
-                if content is not None:
-                    with open(os.path.join(local, name), "wb") as file:
-                        file.write(content)
-            yield local
-        except DataError as error:
-            raise DataError(str(error).replace(local, str(place.address))) from error
+def _described(place: Place, folder: Folder) -> ContextManager[str]:
+    """A local folder with manifest and schema, which may be missing in the store's."""
+    return described(place.door, folder,
+                     {name: folder.read(name) for name in (schema_lib.MANIFEST_FILE, schema_lib.SCHEMA_FILE)})

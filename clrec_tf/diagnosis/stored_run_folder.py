@@ -1,11 +1,11 @@
 """A run in a store: its settings beside those given, its list of checkpoints and the objects that it names."""
-import os
 from typing import Callable
 from typing import Iterator
 from typing import Optional
 
 from clrec_tf.config import Config
 from clrec_tf.data.schema import Schema
+from clrec_tf.diagnosis.described import described
 from clrec_tf.diagnosis.findings import About
 from clrec_tf.diagnosis.findings import Finding
 from clrec_tf.diagnosis.run_folder import check_settings
@@ -13,8 +13,6 @@ from clrec_tf.diagnosis.sizes import shown
 from clrec_tf.diagnosis.store_objects import check_lease
 from clrec_tf.diagnosis.store_objects import wrong_objects
 from clrec_tf.diagnosis.stored_places import Place
-from clrec_tf.errors import DataError
-from clrec_tf.errors import UserError
 from clrec_tf.stores.folder import Folder
 from clrec_tf.training import run_config
 from clrec_tf.training import stored_list
@@ -78,16 +76,12 @@ def check_stored_settings(about: About, place: Place, config: Config, given: fro
       data_dir: path or address of the data, for errors.
       schema: of the data, None where there is none to be read.
     """
-    content = place.door.folder(place.address, place.flag).read(run_config.CONFIG_FILE)
+    folder = place.door.folder(place.address, place.flag)
+    content = folder.read(run_config.CONFIG_FILE)
     if content is None:
         return
-    with place.door.scratch() as local:
-        try:
-            with open(os.path.join(local, run_config.CONFIG_FILE), "wb") as file:
-                file.write(content)
-            saved, facts = run_config.load(local), schema()
-            if facts is not None:
-                run_config.check_schema(saved, facts.hash(), data_dir, local)
-        except UserError as error:
-            raise DataError(str(error).replace(local, str(place.address))) from error
+    with described(place.door, folder, {run_config.CONFIG_FILE: content}) as local:
+        saved, facts = run_config.load(local), schema()
+        if facts is not None:
+            run_config.check_schema(saved, facts.hash(), data_dir, local)
     yield from check_settings(about, saved, config, given, facts)
