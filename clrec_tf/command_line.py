@@ -151,7 +151,7 @@ def run(main: typing.Callable[..., typing.Optional[int]], uses: typing.Sequence[
             with _stores_opened(stores or {}, argv[1:], uses) as (config, words):
                 code = main(config, *([words] if takes_words else []), *([_given()] if takes_given else []))
         except UserError as error:
-            print(f"error: {names.shown(str(error))}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
             code = error.exit_code
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)

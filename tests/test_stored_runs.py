@@ -1,6 +1,7 @@
 """Data sets and runs in a store: prepared, trained, killed, resumed, evaluated; against a server of S3 that fails."""
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -89,6 +90,16 @@ def test_a_data_set_in_a_store_is_that_of_a_folder_whatever_was_interrupted(stor
     assert set(store("data").names()) == set(os.listdir(local_data))
     writes = [path.rpartition("/")[2] for method, path in store.faults.seen if method == "PUT"]
     assert writes[-1] == "manifest.json" or "in_use.json" in writes[writes.index("manifest.json") + 1:]
+
+
+def test_errors_name_the_address_where_what_is_there_is_opened_and_where_it_is_read(store, tmp_path):
+    store("bad").write("manifest.json", b"{oops")
+    for name, text in (("none", f"--data_dir={store.at('none')} holds no complete data set"),
+                       ("bad", f"{store.at('bad')}/manifest.json is not readable JSON")):
+        with pytest.raises(DataError, match=f"^[^ ]*{re.escape(text)}|: {re.escape(text)}") as caught:
+            with s3_server.opened(tmp_path / "cache", READ, data_dir=store.at(name)) as local:
+                schema_lib.load_manifest(local["data_dir"])
+        assert str(tmp_path) not in str(caught.value)
 
 
 def test_a_data_set_that_is_there_is_left_alone_or_refused(store, tmp_path):

@@ -13,10 +13,12 @@ from clrec_tf.api.calls import long_call
 from clrec_tf.config import Config
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data.schema import Schema
-from clrec_tf.data.stored_data import reads_data_set
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.prepare_folder import prepare_folder
-from clrec_tf.preparation.stored_inputs import INPUTS
+from clrec_tf.preparation.stored_inputs import STORES
+from clrec_tf.settings.stores import StoresConfig
+from clrec_tf.stores import address as addresses
+from clrec_tf.stores.files import reads_files
 from clrec_tf.system import own_log
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.local_path import local_path
@@ -29,20 +31,23 @@ class Data:
     """A prepared data set.
 
     Attributes:
-      folder: its --data_dir; a temporary one goes with this object.
+      folder: its --data_dir, which may be an address in a store; a temporary one goes with this object.
       schema: what is in it.
       pandas: whether it was made of a DataFrame of pandas, so that results are such, too.
     """
     folder: str
     schema: Schema = dataclasses.field(repr=False)
     pandas: bool = False
+    _stores: StoresConfig = dataclasses.field(default=StoresConfig(), repr=False)
     _temporary: Optional[tempfile.TemporaryDirectory] = dataclasses.field(default=None, repr=False)
 
     @property
     def report(self) -> dict[str, Any]:
         """report.json: what prepare has found in the log, left out, and warns of."""
-        path = os.path.join(self.folder, schema_lib.REPORT_FILE)
-        return load_json(path, f"{self.folder} has no {schema_lib.REPORT_FILE}", "prepare the data again")
+        path = dict(data_dir=os.path.join(self.folder, schema_lib.REPORT_FILE))
+        with stores.opened(path | stores.settings_of(self._stores), dict(data_dir=reads_files)) as local:
+            return load_json(local["data_dir"], f"{self.folder} has no {schema_lib.REPORT_FILE}",
+                             "prepare the data again")
 
 
 def prepare(clicks: Any, items: Any = None, **flags) -> Data:
@@ -53,37 +58,42 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
         store, such as "s3://shop/clicks.parquet". Its columns are named by `user_column`, `item_column` and
         `timestamp_column`.
       items: titles and features by item id, in the same forms (--item_features).
-      **flags: of prepare, such as `feature_columns=["category"]`; `data_dir` is by default a temporary folder.
-        `impressions` and `user_features` may be frames too.
+      **flags: of prepare, such as `feature_columns=["category"]`; `data_dir` is by default a temporary folder, and may
+        be in a store, where the data set is complete when this returns. `impressions` and `user_features` may be
+        frames too.
 
     Returns:
       The data set.
 
     Raises:
-      UserError: a flag that does not fit; its subclass DataError: a column that is missing or of mixed types, bad rows.
+      UserError: a flag that does not fit; its subclass DataError: a column that is missing or of mixed types, bad rows;
+        BusyError: another prepares in the same folder of a store.
     """
     given = dict(input=clicks, item_features=items) | {name: flags.pop(name) for name in _TABLES if name in flags}
     settings = flags_lib.settings("prepare", flags)
     temporary = None if settings.get("data_dir") else tempfile.TemporaryDirectory(prefix="clrec-data-")
-    folder = settings.pop("data_dir", "") or os.path.join(temporary.name, "data")
+    if temporary:
+        settings["data_dir"] = os.path.join(temporary.name, "data")
     with long_call(), _files({name: table for name, table in given.items() if table is not None}) as files:
-        with stores.opened(settings | files, INPUTS | dict(vocabulary_from=reads_data_set)) as local:
-            config = Config.of(data_dir=folder, **local)
+        settings |= files
+        kept = Config.of(**stores.without_addresses(settings, STORES))
+        with stores.opened(settings, STORES) as local:
+            config = kept.but(**local)
             schema = prepare_folder(config.paths, config.prepare, tell=lambda report: None)
-    data = Data(config.paths.data_dir, schema, tables.is_pandas(clicks), temporary)
+    data = Data(kept.paths.data_dir or settings["data_dir"], schema, tables.is_pandas(clicks), kept.stores, temporary)
     for text in data.report.get("warnings", ()):  # which older data folders lack
         warnings.warn(text, stacklevel=3)  # above the module that is called: the caller's line
     return data
 
 
-def opened(data: Union[Data, str, os.PathLike]) -> Data:
-    """A `Data`, of a folder where one is named; `DataError` where it holds no complete data set."""
+def folder_of(data: Union[Data, str, os.PathLike]) -> str:
+    """The folder, or address, of a data set; `UserError` where it is of another type."""
     if isinstance(data, Data):
-        return data
+        return data.folder
     if not isinstance(data, (str, os.PathLike)):
         raise UserError(f"data is of type {type(data).__name__}: give what clrec_tf.prepare returned, or a data folder")
-    folder = local_path(os.fspath(data), "data_dir")
-    return Data(folder, schema_lib.load_schema(folder))
+    folder = os.fspath(data)
+    return folder if addresses.is_address(folder) else local_path(folder, "data_dir")
 
 
 @contextlib.contextmanager

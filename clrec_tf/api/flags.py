@@ -14,12 +14,12 @@ from clrec_tf.errors import UserError
 
 # Function -> sections, or "section.setting", that it reads.
 READS = {
-    "prepare": ("paths.data_dir", "paths.seed", "prepare"),
+    "prepare": ("paths.data_dir", "paths.seed", "prepare", "stores"),
     "train": ("paths.workdir", "paths.seed", "model", "loss", "train", "operations.metrics_port",
-              "operations.metrics_host", "operations.profile_steps", "operations.run_id"),
-    "Run.evaluate": ("evaluate", "dial"),
+              "operations.metrics_host", "operations.profile_steps", "operations.run_id", "stores"),
+    "Run.evaluate": ("evaluate", "dial", "stores"),
     "Run.export": ("paths.export_dir", "export", "dial", "serve.model_name", "serve.max_k", "evaluate.filter_seen",
-                   "evaluate.list_length"),
+                   "evaluate.list_length", "stores"),
 }
 _FOR_COMMANDS = ("input", "item_features", "dry_run", "stages")  # what the functions have arguments for, or do not do
 _WANTED = {bool: "True or False", int: "an integer", float: "a number", str: "a text"}

@@ -15,6 +15,7 @@ import functools
 import os
 from typing import Callable, ContextManager, Iterator, Mapping, Sequence
 
+from clrec_tf.errors import UserError
 from clrec_tf.stores import address as addresses
 from clrec_tf.stores import names
 from clrec_tf.stores.address import Address
@@ -54,10 +55,15 @@ class Door:
 
     @contextlib.contextmanager
     def named(self, path: str, address: Address) -> Iterator[str]:
-        """Context in which messages and records name the address in place of the path."""
+        """Context in which messages and records name the address in place of the path, as do errors that leave it."""
         names.note(path, str(address))
         try:
             yield path
+        except UserError as error:  # here, for outside nobody knows what the path stands for
+            text = names.shown(str(error))
+            if text == str(error):
+                raise
+            raise type(error)(text) from error
         finally:
             names.forget(path)
 

@@ -29,7 +29,7 @@ def local_of(address: str) -> str:
 
 def shown(text: str) -> str:
     """The text with addresses in place of the local paths that stand for them."""
-    for path in sorted(_ADDRESSES, key=len, reverse=True):
+    for path, address in sorted(_ADDRESSES.items(), key=lambda pair: len(pair[0]), reverse=True):  # threads change them
         if path in text:
-            text = re.sub(re.escape(path) + r"(?![\w-])", lambda match, path=path: _ADDRESSES[path], text)
+            text = re.sub(re.escape(path) + r"(?![\w-])", lambda match, address=address: address, text)
     return text
