@@ -6,9 +6,8 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.data.schema import Schema
-from clrec_tf.errors import UserError
 from clrec_tf.preparation import foresight
-from clrec_tf.preparation.impressions import exposures_of_log
+from clrec_tf.preparation import impressions
 from clrec_tf.preparation import query_features
 from clrec_tf.preparation import sizes
 from clrec_tf.preparation.split_log import SplitLog
@@ -138,8 +137,6 @@ def _exposures(log: SplitLog, counts: Counts, vocabulary: Vocabulary, settings: 
     """What users were shown up to their training clicks, which are held in memory; None without --impressions."""
     if not settings.impressions:
         return None
-    if counts.last_click is None:
-        raise UserError(f"--impressions={settings.impressions} needs a click log with time stamps, and "
-                        "--timestamp_column")
+    impressions.check_timed(settings, counts.last_click is not None)
     trained = splits.joined([clicks.where(mask) for clicks, _, mask in log.trained()])
-    return exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, trained, report)
+    return impressions.exposures_of_log(settings, log.users, log.items["item"], vocabulary.item_id, trained, report)

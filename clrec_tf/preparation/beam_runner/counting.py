@@ -14,6 +14,7 @@ from clrec_tf.preparation.beam_runner.job import Job
 from clrec_tf.preparation.beam_runner.steps import Fact
 from clrec_tf.preparation import dwell
 from clrec_tf.preparation import events
+from clrec_tf.preparation import impressions
 from clrec_tf.preparation.logs import Log
 from clrec_tf.preparation import numbered_log
 from clrec_tf.preparation import query_features
@@ -144,6 +145,7 @@ def settle_tables(job: Job, facts: dict, numbers: Numbers) -> Counted:
     counts = _training(facts, numbers, len(log.items), "counts dwell" in facts)
     query, rows, places = _query(log, counts, numbers, facts, settings)
     tables = tables_lib.tables_of(log, counts, query, settings, job.identity, report)
+    impressions.check_timed(settings, counts.last_click is not None)
     return Counted(tables, rows, places, tuple(log.features), numbers.users, log.items["item"],
                    numbers.checked.form.lines, report)
 

@@ -8,7 +8,6 @@ import polars as pl
 
 from clrec_tf.data.query_features import CONTEXT
 from clrec_tf.preparation import assemble
-from clrec_tf.preparation.beam_runner import reading
 from clrec_tf.preparation.beam_runner.facts import first_to_say
 from clrec_tf.preparation.beam_runner.facts import PLACE
 from clrec_tf.preparation.beam_runner.job import Job
@@ -21,6 +20,7 @@ from clrec_tf.preparation import query_features
 from clrec_tf.preparation.query_features import Column
 from clrec_tf.preparation import split_rule
 from clrec_tf.preparation.split_rule import SplitRule
+from clrec_tf.tabular_files.tally import Tally
 from clrec_tf.tabular_files.tally import tally
 from clrec_tf.tabular_files import times
 
@@ -56,7 +56,7 @@ class Numbers:
 def group(job: Job, element: tuple[int, list[pl.DataFrame]], checked: Checked) -> Iterator:
     """(group of users, all their rows) -> (group, the rows that stay, in order), and facts about users and items."""
     number, frames = element
-    frame, dropped = reading.filtered(pl.concat(frames).sort(PLACE), job, checked)
+    frame, dropped = _filtered(pl.concat(frames).sort(PLACE), job, checked)
     yield Fact("tally filtered", dropped)
     if frame.is_empty():
         return
@@ -77,6 +77,20 @@ def group(job: Job, element: tuple[int, list[pl.DataFrame]], checked: Checked) -
         yield Fact("tally times", tally(dict(together=plausibility.at_equal_times(clicks))))
         yield Fact("counts seconds", frame.group_by(second="timestamp").agg(count=pl.len()))
     yield number, frame
+
+
+def _filtered(frame: pl.DataFrame, job: Job, checked: Checked) -> tuple[pl.DataFrame, Tally]:
+    """Rows of --keep_events between --from and --to, and how many were dropped."""
+    rows, between = len(frame), times.between(job.settings, checked.form.head is not None)
+    if checked.kept_events is not None:
+        frame = frame.filter(pl.col("event").is_in(checked.kept_events))
+    sums, extremes = dict(by_events=rows - len(frame)), (dict(), dict())
+    if checked.form.head is not None:
+        earliest, rows = frame["timestamp"].filter(frame["timestamp"] > 0).min(), len(frame)
+        frame = frame if between is None else frame.filter(between)
+        sums["by_time"] = rows - len(frame)
+        extremes = dict(known=earliest, first=frame["timestamp"].min()), dict(last=frame["timestamp"].max())
+    return frame, tally(dict(sums, clicks=len(frame)), *extremes)
 
 
 def settle_numbers(job: Job, facts: dict, checked: Checked) -> Numbers:

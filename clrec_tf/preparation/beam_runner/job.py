@@ -8,6 +8,7 @@ from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tabular_files.time_units import Clock
 
+UNFINISHED = ".unfinished-"  # in names of files of a step, which are none of the data folder
 FILE_ROWS = 2**40  # places of the rows of a file: its number times this, and on
 
 
@@ -25,6 +26,7 @@ class Job:
       folder: that is to become the data folder, on a file system of all workers.
       data_dir: its name, for messages.
       items: the format's own item file.
+      impressions: paths of the impression log, in order.
     """
     settings: PrepareConfig
     seed: int
@@ -35,6 +37,7 @@ class Job:
     folder: str
     data_dir: str
     items: Optional[ItemTable] = None
+    impressions: tuple[str, ...] = ()
 
     def with_place(self, text: str, place: int) -> str:
         """Text about a row of one file, with the file's name where there are several."""

@@ -1,7 +1,8 @@
 """The pipeline: from files to a data folder, by the functions of the modules beside this one.
 
 Each step reads what earlier ones settled of the whole log as a side input; clicks pass from step to step and are never
-gathered. What is held in one place are users and items with their counts, and what the manifest names.
+gathered. What is held in one place are users and items with their counts, and what the manifest names; of impressions
+the pairs of numbers that are written.
 """
 import json
 import os
@@ -10,6 +11,7 @@ import apache_beam as beam
 
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.preparation.beam_runner import counting
+from clrec_tf.preparation.beam_runner import exposures
 from clrec_tf.preparation.beam_runner import grouping
 from clrec_tf.preparation.beam_runner import reading
 from clrec_tf.preparation.beam_runner import writing
@@ -24,8 +26,7 @@ RESULT = "result.json"  # in the job's folder: the report, or a refusal
 
 def build(pipeline: beam.Pipeline, job: Job) -> None:
     """Adds all steps, of which the last writes `RESULT`."""
-    files = pipeline | beam.Create([(number,) for number in range(len(job.files))]) | beam.Reshuffle()
-    rows, facts = step(files, "Read", job, reading.read_file)
+    rows, facts = step(_files(pipeline, "Files", job), "Read", job, reading.read_file)
     form = settle(facts, "Settle forms", job, reading.settle_form)
     rows, facts = step(rows, "Check", job, reading.check_rows, form)
     checked = settle(facts, "Settle rows", job, reading.settle_rows, form)
@@ -34,14 +35,38 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
     groups, facts = step(rows, "Count", job, counting.count, numbers)
     counted = settle(facts, "Settle tables", job, counting.settle_tables, numbers)
     _, facts = step(groups, "Measure", job, writing.sizes_of, counted)
-    dealt = settle(facts, "Settle places", job, writing.settle_places, counted)
+    days, *impressions = _impressions(pipeline, job, groups, counted) if job.impressions else (None,)
+    dealt = settle(facts, "Settle places", job, writing.settle_places, counted, *impressions)
     if not job.settings.dry_run:
         found, failed = step(groups, "Make records", job, writing.records, counted, dealt)
         _, facts = step(found | "Group shards" >> beam.GroupByKey(), "Write shards", job, writing.write, dealt)
-        finished = settle((failed, facts) | beam.Flatten(), "Finish", job, writing.finish, dealt)
+        written = [failed, facts]
+        if days is not None:
+            days = days | "Group days" >> beam.GroupByKey()
+            written.append(step(days, "Write impressions", job, exposures.write, dealt)[1])
+        finished = settle(written | beam.Flatten(), "Finish", job, writing.finish, dealt)
     else:
         finished = dealt
     _ = finished | "Write result" >> beam.Map(write_result, job.folder)
+
+
+def _files(pipeline: beam.Pipeline, name: str, job: Job):
+    """Numbers of a job's files."""
+    numbers = [(number,) for number in range(len(job.files))]
+    return pipeline | name >> beam.Create(numbers) | f"{name}: deal" >> beam.Reshuffle()
+
+
+def _impressions(pipeline: beam.Pipeline, job: Job, groups, counted) -> tuple:
+    """Steps of the impression log: (day, its impressions), and what the report says of them."""
+    job = exposures.job_of(job)
+    rows, facts = step(_files(pipeline, "Impression files", job), "Read impressions", job, exposures.read_file)
+    form = settle(facts, "Settle impression forms", job, exposures.settle_form)
+    rows, facts = step(rows, "Check impressions", job, exposures.check_rows, form)
+    judged = settle(facts, "Settle impression rows", job, exposures.settle_rows, form)
+    clicks = groups | "Training clicks" >> beam.Map(exposures.trained_on)
+    both = {exposures.CLICKS: clicks, exposures.SHOWN: rows} | "Group impressions" >> beam.CoGroupByKey()
+    days, facts = step(both, "Join impressions", job, exposures.join, counted, judged)
+    return days, settle(facts, "Settle impressions", job, exposures.settle, counted, judged)
 
 
 def write_result(found, folder: str) -> None:

@@ -22,8 +22,6 @@ from clrec_tf.tabular_files import contents
 from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import ROW
 from clrec_tf.tabular_files.table_parts import EXTRA
-from clrec_tf.tabular_files.tally import Tally
-from clrec_tf.tabular_files.tally import tally
 from clrec_tf.tabular_files import time_units
 from clrec_tf.tabular_files import times
 from clrec_tf.tabular_files import values
@@ -86,12 +84,19 @@ def settings_of(job: Job, number: int) -> PrepareConfig:
 def read_file(job: Job, element: tuple[int]) -> Iterator:
     """(number of a file) -> (number, frame of `cleaned` rows with their `PLACE`), and facts about its form."""
     [number] = element
-    path, settings = job.files[number], settings_of(job, number)
-    if len(job.files) > 1 and contents.open_content(path, 1).is_empty():  # as Spark writes of an empty partition
-        return
-    source, count = logs.open_log(settings), 0
-    clicks = logs.cleaned(source, settings)
-    with frames.readable(path):
+    if not is_left_out(job, number):
+        yield from rows_of(job, number, logs.open_log(settings_of(job, number)))
+
+
+def is_left_out(job: Job, number: int) -> bool:
+    """Whether a file of several is empty, as Spark writes of an empty partition."""
+    return len(job.files) > 1 and contents.open_content(job.files[number], 1).is_empty()
+
+
+def rows_of(job: Job, number: int, source: Source) -> Iterator:
+    """`read_file` of a source."""
+    clicks, count = logs.cleaned(source, job.settings), 0
+    with frames.readable(source.table.path):
         for frame in clicks.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming"):
             begin = number * FILE_ROWS + count
             frame = frame.with_columns(pl.Series(PLACE, np.arange(begin, begin + len(frame))))
@@ -124,10 +129,7 @@ def _signs(frame: pl.DataFrame, job: Job) -> Iterator[Fact]:
 
 def settle_form(job: Job, facts: dict) -> Form:
     """How all files are read. Raises `UserError` where they differ in a way that one process would not mind."""
-    path, files = job.settings.input, sorted(facts.get("list files", []), key=lambda form: form.number)
-    if not files:
-        raise DataError(f"{path} holds nothing but empty files: give the files of the log")
-    _check_alike(job, files)
+    path, files = job.settings.input, files_alike(job, facts)
     rows, head, unit = sum(form.rows for form in files), facts.get("head times"), ""
     logs.check_not_empty(rows, path)
     if head is not None:
@@ -140,7 +142,11 @@ def settle_form(job: Job, facts: dict) -> Form:
     return Form(files[0], None if None in lines else sum(lines), rows, head, unit, whole)
 
 
-def _check_alike(job: Job, files: list[FileForm]) -> None:
+def files_alike(job: Job, facts: dict) -> list[FileForm]:
+    """Forms of all files in order. Raises `UserError` where they differ, or there are none."""
+    files = sorted(facts.get("list files", []), key=lambda form: form.number)
+    if not files:
+        raise DataError(f"{job.settings.input} holds nothing but empty files: give the files of the log")
     first, remedy = files[0], "write all files in one form, or prepare with --runner=local"
     for form in files[1:]:
         names = [f"{job.files[one.number]}" for one in (form, first)]
@@ -160,6 +166,7 @@ def _check_alike(job: Job, files: list[FileForm]) -> None:
     if nested:
         raise UserError(f"--runner=beam does not read --context_columns that hold lists, such as {nested[2:]}: write "
                         "them as text with --multi_separator, or prepare with --runner=local")
+    return files
 
 
 def check_rows(job: Job, element: tuple[int, pl.DataFrame], form: Form) -> Iterator:
@@ -204,8 +211,8 @@ def _examples(job: Job, number: int, frame: pl.DataFrame) -> Iterator[Fact]:
             job.with_place(text, number * FILE_ROWS) for text in shown]}))
 
 
-def settle_rows(job: Job, facts: dict, form: Form) -> Checked:
-    """Refuses bad rows as one process does, and begins the report."""
+def judged(job: Job, facts: dict) -> dict:
+    """Refuses bad rows as one process does; what the report says of rows."""
     settings, found, path = job.settings, facts["tally rows"], job.settings.input
     examples = facts["head examples"]["text"].to_list()[:bad_rows.EXAMPLES] if "head examples" in facts else []
     bad_rows.check(found, examples, path, settings)
@@ -216,6 +223,12 @@ def settle_rows(job: Job, facts: dict, form: Form) -> Checked:
         report |= dict(ids_are_text_since=text_ids) if text_ids else {}
     if "tally times" in facts:
         times.check_plausible(facts["tally times"], path)
+    return report
+
+
+def settle_rows(job: Job, facts: dict, form: Form) -> Checked:
+    """Judges all rows, and begins the report."""
+    settings, report = job.settings, judged(job, facts)
     present = events.present(facts["counts events"]["event"]) if "counts events" in facts else None
     kept = events.kept(settings.keep_events, present) if settings.keep_events else None
     times.between(settings, form.head is not None)  # refuses bounds without time stamps
@@ -225,17 +238,3 @@ def settle_rows(job: Job, facts: dict, form: Form) -> Checked:
 def _where(job: Job, row: int) -> str:
     number, own = divmod(row, FILE_ROWS)
     return job.with_place(logs.open_log(settings_of(job, number)).table.where(own), row)
-
-
-def filtered(frame: pl.DataFrame, job: Job, checked: Checked) -> tuple[pl.DataFrame, Tally]:
-    """Rows of --keep_events between --from and --to, and how many were dropped."""
-    rows, between = len(frame), times.between(job.settings, checked.form.head is not None)
-    if checked.kept_events is not None:
-        frame = frame.filter(pl.col("event").is_in(checked.kept_events))
-    sums, extremes = dict(by_events=rows - len(frame)), (dict(), dict())
-    if checked.form.head is not None:
-        earliest, rows = frame["timestamp"].filter(frame["timestamp"] > 0).min(), len(frame)
-        frame = frame if between is None else frame.filter(between)
-        sums["by_time"] = rows - len(frame)
-        extremes = dict(known=earliest, first=frame["timestamp"].min()), dict(last=frame["timestamp"].max())
-    return frame, tally(dict(sums, clicks=len(frame)), *extremes)

@@ -18,6 +18,7 @@ from clrec_tf.errors import ClusterError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation.beam_runner.job import Job
 from clrec_tf.preparation.beam_runner.job import Refusal
+from clrec_tf.preparation.beam_runner.job import UNFINISHED
 from clrec_tf.preparation.beam_runner import pipeline as pipeline_lib
 from clrec_tf.preparation import logs
 from clrec_tf.preparation.item_features import ItemTable
@@ -45,13 +46,7 @@ class Files:
 
 
 def files_of(settings: PrepareConfig) -> Files:
-    """The files of --input.
-
-    Raises:
-      UserError: see `logs.open_log`; or impressions are given, which no pipeline reads.
-    """
-    if settings.impressions:
-        raise UserError(f"--runner=beam does not read --impressions={settings.impressions}: give --runner=local")
+    """The files of --input. Raises: see `logs.open_log`."""
     if settings.format in _BY_FILE and settings.input:
         return Files(tuple(part.path for part in file_sets.find(settings.input, "input")), dict(input=settings.input))
     source = logs.open_log(settings)
@@ -98,10 +93,11 @@ def prepare(source: Files, settings: PrepareConfig, seed: int, content: dict, da
       UserError: as one process; or --beam_options is wrong. ClusterError: Beam failed.
     """
     options = options_of(settings)
-    size = sum(map(os.path.getsize, source.log))
+    shown = [part.path for part in file_sets.find(settings.impressions, "impressions")] if settings.impressions else []
+    size = sum(map(os.path.getsize, (*source.log, *shown)))
     with _folder(settings, data_dir) as folder:
         job = Job(settings, seed, content, source.log, -(-size // GROUP_BYTES) + 1, times.clock_of(settings), folder,
-                  data_dir, source.items)
+                  data_dir, source.items, tuple(shown))
         _run(job, options)
         path = os.path.join(folder, pipeline_lib.RESULT)
         with open(path, encoding="utf-8") as file:
@@ -109,6 +105,9 @@ def prepare(source: Files, settings: PrepareConfig, seed: int, content: dict, da
         if "kind" in result:
             raise Refusal(**result).raised()
         os.remove(path)
+        for name in os.listdir(folder):
+            if UNFINISHED in name:  # only now, since the last step may run again
+                os.remove(os.path.join(folder, name))
         schema = schema_lib.load_schema(folder)
     return schema, result["report"]
 

@@ -2,7 +2,7 @@
 import dataclasses
 import os
 import secrets
-from typing import Iterator
+from typing import Iterator, Optional
 
 import numpy as np
 import polars as pl
@@ -11,7 +11,9 @@ from clrec_tf.data.schema import Shard
 from clrec_tf.errors import DataError
 from clrec_tf.preparation.beam_runner.counting import Counted
 from clrec_tf.preparation.beam_runner.counting import Group
+from clrec_tf.preparation.beam_runner import exposures
 from clrec_tf.preparation.beam_runner.job import Job
+from clrec_tf.preparation.beam_runner.job import UNFINISHED
 from clrec_tf.preparation.beam_runner.steps import Fact
 from clrec_tf.preparation import data_folder
 from clrec_tf.preparation import data_set
@@ -21,8 +23,6 @@ from clrec_tf.preparation import plausibility
 from clrec_tf.preparation import sizes
 from clrec_tf.preparation.splits import Sequences
 from clrec_tf.preparation import tables as tables_lib
-
-UNFINISHED = ".unfinished-"  # in names of shards that are being written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +65,17 @@ def sizes_of(job: Job, element: tuple[int, Group], counted: Counted) -> Iterator
         yield Fact(f"rows users of {split}", pl.DataFrame({"user": own.user}))
 
 
-def settle_places(job: Job, facts: dict, counted: Counted) -> Dealt:
-    """The whole report, and the place of each record in its part. Holds a number for each sequence."""
+def settle_places(job: Job, facts: dict, counted: Counted, impressions: Optional[dict] = None) -> Dealt:
+    """The whole report, and the place of each record in its part. Holds a number for each sequence.
+
+    Args:
+      job, facts, counted: see there.
+      impressions: what the report says of them; None without.
+    """
     report, tables = dict(counted.report), counted.tables
     pairs = {name: foresight.summed(facts[f"counts pairs of {name}"]) for name in counted.feature_names}
     tables_lib.report_of(tables, facts["tally sizes"], pairs, report)
+    report.update({} if impressions is None else dict(impressions=impressions))
     dataset = data_set.dataset_of(tables, {}, None, report)
     plausibility.add(report, counted.lines, dataset.largest_dense_value, job.settings)
     users = {split: np.sort(facts[f"rows users of {split}"]["user"].to_numpy()) for split in data_set.PARTS}
@@ -100,7 +106,8 @@ def write(job: Job, element: tuple, dealt: Dealt) -> Iterator[Fact]:
 
 
 def finish(job: Job, facts: dict, dealt: Dealt) -> Dataset:
-    """Writes what is not of sequences, the manifest last; `DataError` where a shard or a record is missing."""
+    """Writes what is not of sequences, the manifest last; `DataError` where a shard, a record or an impression is
+    missing."""
     entries = dict.fromkeys(shard for shard in sorted(facts.get("list shards", []), key=lambda one: one[1].name))
     shards: dict[str, list[Shard]] = {split: [] for split in dealt.users}
     for split, shard in entries:
@@ -109,8 +116,9 @@ def finish(job: Job, facts: dict, dealt: Dealt) -> Dataset:
         found, wanted = sum(shard.records for shard in own), len(dealt.users[split])
         if found != wanted or len(own) != dealt.shards(split, job.settings.shard_records):
             raise DataError(f"--runner=beam has written {found} of {wanted} sequences of the {split} part: run again")
-    for name in os.listdir(job.folder):
-        if UNFINISHED in name:  # of a bundle that failed
-            os.remove(os.path.join(job.folder, name))
-    data_folder.complete(job.folder, dealt.dataset, shards)
+    dataset = dealt.dataset
+    if job.impressions:
+        kept = dataset.report["impressions"]["kept"]
+        dataset = dataclasses.replace(dataset, exposures=exposures.joined(job, facts, kept))
+    data_folder.complete(job.folder, dataset, shards)
     return dealt.dataset
