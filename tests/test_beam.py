@@ -167,7 +167,6 @@ def test_refusals_are_those_of_one_process(given, tmp_path, groups_of_users, mon
     (None, dict(beam_options="--direct_num_worker=2"), "no option --direct_num_worker:"),
     (None, dict(beam_options="--direct_num_workers=two"), "invalid int value: 'two'"),
     (None, dict(beam_options="direct"), "'direct' is no option"), (None, dict(beam_options="'"), "No closing quotation"),
-    (None, dict(impressions="."), "--runner=beam does not read --impressions"),
     (None, dict(context_columns=("seen:list",)), "hold lists, such as seen")])
 def test_what_beam_cannot_do_equally_is_refused(second, given, message, tmp_path, groups_of_users):
     first = dict(user=["u1", "u2"], item=[7, 8], second=[START, START], hour=[3, 4])
@@ -192,7 +191,11 @@ def test_without_the_package_its_extra_is_named(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_processes_of_workers(tmp_path, groups_of_users):
     given = weighed(tmp_path)
+    given["impressions"] = str(tmp_path / "shown.csv")
+    (tmp_path / "shown.csv").write_text("user,item,ms\n" + "".join(
+        f"{row['user']},{row['item']},{row['ms'] - number % 2}\n" for number, row in enumerate(rows(seed=4))))
     local = prepared(tmp_path, "local", given)
+    assert "impressions.npy" in local
     flags = [f"--{dict(from_time='from', to_time='to').get(name, name)}="
              f"{','.join(value) if isinstance(value, tuple) else value}" for name, value in given.items()]
     options = "--runner=DirectRunner --direct_num_workers=2 --direct_running_mode=multi_processing"

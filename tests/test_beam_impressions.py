@@ -8,6 +8,7 @@ import pytest
 from clrec_tf.config import Config
 from clrec_tf.config import PrepareConfig
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf import prepare
 from clrec_tf.server.impression_files import ImpressionFiles
@@ -108,6 +109,11 @@ def text_of(rows, header="user,item,ms"):
     return lambda path: path.write_text("\n".join([header, *rows]) + "\n")
 
 
+def of_two_headers(path):
+    csv(path, shown_rows(10), "a")
+    csv(path, shown_rows(10), "b", "user,item,ms,rank")
+
+
 def of_nobody(path):
     """Parquet of the server, whose requests named no user."""
     served(path.parent / "nobody", user=lambda _: None)
@@ -120,8 +126,10 @@ def of_nobody(path):
     (text_of(["u1,104,7", "u2,,7", ",104,7", "u3,,7"]), {}, r"shown.csv has 3 bad of 4 rows(.|\n)*line 3: u2,,7"),
     (text_of(["u1,104,1600000000000"], "user,thing,ms"), {}, "--impressions: .*no column 'item': give --item_column"),
     (text_of([]), {}, "shown.csv holds no rows"),
-    (text_of(["u1,104,1999999999000", "zz,100,1600000000000"]), dict(max_time="2100-01-01"),
-     "none of its 2 rows shows an item.*It has users such as 'u1', 'zz' and items such as '104', '100'; the click log"),
+    (text_of([*(f"u1,{item},1999999999000" for item in range(107, 102, -1)), "zz,100,1600000000000"]),
+     dict(max_time="2100-01-01"), "none of its 6 rows shows an item.*It has users such as 'u1', 'u1', 'u1' and items such "
+                                  "as '107', '106', '105'; the click log"),
+    (of_two_headers, {}, r"shown.csv: .*b.csv has the columns user, item, ms, rank, and .*a.csv user, item, ms: give all"),
     (text_of(["u1,104,7"]), dict(timestamp_column=""), "needs a click log with time stamps"),
     (of_nobody, {}, "none of its 800 rows names a user: send `user_id`")])
 def test_refusals_are_those_of_one_process(write, given, message, tmp_path, groups_of_users):
@@ -134,3 +142,10 @@ def test_refusals_are_those_of_one_process(write, given, message, tmp_path, grou
         told[runner] = (type(caught.value), str(caught.value))
         assert not [name for name in os.listdir(tmp_path) if name.startswith(runner)]
     assert told["beam"] == told["local"]
+
+
+def test_missing_impressions_are_an_error():
+    pytest.importorskip("apache_beam")
+    from clrec_tf.preparation.beam_runner import exposures  # pylint: disable=import-outside-toplevel
+    with pytest.raises(DataError, match="has written 3 of 5 impressions: run again"):
+        exposures.joined(None, {"list days": [(1, 2), (2, 1), (1, 2)]}, 5)

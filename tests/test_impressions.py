@@ -101,6 +101,24 @@ def test_columns_and_units_are_those_of_the_flags(tmp_path):
     assert exposures(data_dir) == EXPOSED
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_columns_are_named_where_neither_log_has_a_header(parts, tmp_path):
+    """Though the first row has a value twice, as no header has."""
+    bare = lambda text: text.removeprefix(HEADER)
+    (tmp_path / "shown").mkdir()
+    lines = ["5,5,3", *bare(IMPRESSIONS).split()]
+    for number in range(parts):
+        (tmp_path / "shown" / f"{number}.csv").write_text("\n".join(lines[7 * number:7 * number + 14 // parts]) + "\n")
+    data_dir = call(tmp_path, bare(CLICKS), None, impressions=str(tmp_path / "shown"), min_train_length=2,
+                    columns=("user_id", "item_id", "timestamp"))
+    assert exposures(data_dir) == EXPOSED and report_of(data_dir)["rows"] == 13
+
+
+def test_context_columns_of_the_click_log_are_not_asked_for(tmp_path):
+    clicks = "".join(f"{line},{'country' if line + chr(10) == HEADER else 'de'}\n" for line in CLICKS.split())
+    assert exposures(call(tmp_path, clicks, context_columns=("country",))) == EXPOSED
+
+
 def test_logs_of_another_form_have_impressions_in_columns(tmp_path):
     clicks = "".join(f"{user},{item},7,pv,{1_500_000_000 + second}\n" for user, item, second in (
         ("1", "5", 10), ("1", "6", 20), ("1", "5", 30), ("1", "6", 40)))
