@@ -128,7 +128,7 @@ def write(job: Job, element: tuple[int, Iterable[pl.DataFrame]], dealt) -> Itera
 
 
 def joined(job: Job, facts: dict, kept: int) -> np.ndarray:
-    """int32 [N,2], see `impressions.exposures_of_log`; `DataError` where a file of `write` or an impression is missing."""
+    """int32 [N,2], see `impressions.exposures_of_log`; `DataError` where one of `kept` impressions is missing."""
     days = sorted(set(facts.get("list days", [])))
     if sum(count for _, count in days) != kept:
         raise DataError(f"--runner=beam has written {sum(count for _, count in days)} of {kept} impressions: run again")
