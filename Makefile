@@ -53,5 +53,5 @@ test-ci: environment system  ## all tests but those marked long, as CI runs them
 audit:  ## compare the locks with the database of known vulnerabilities; 3 if it cannot be reached
 	@.ci/audit
 
-test-attacks: environment system  ## attack the commands and the server for at most 15 minutes; print a table
-	ATTACKS=full timeout --signal=INT 900 $(PYTHON) -m pytest tests/attacks
+test-attacks: environment system  ## attack commands, readers of files and the server for at most 20 minutes; print a table
+	ATTACKS=full timeout --signal=INT 1200 $(PYTHON) -m pytest tests/attacks

@@ -18,7 +18,8 @@ BEAM = ["apache-beam>=2.77"]
 # trec_eval's metrics stand beside ours; pandas and Optuna beside the library, as docs/python.md uses them.
 TEST = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "kubernetes-validate>=1.37", "schemathesis>=4",
         "optuna>=5", "pandas>=3", "pytrec-eval-terrier>=0.5.11", *FAISS, *MLFLOW, *STORES,
-        "moto>=5.1", "flask>=3", "flask-cors>=5"]  # a server of S3
+        "moto>=5.1", "flask>=3", "flask-cors>=5",  # a server of S3
+        "atheris>=3; platform_system == 'Linux' and platform_machine == 'x86_64'"]  # fuzzes readers of files
 
 setuptools.setup(
     name="clrec_tf",

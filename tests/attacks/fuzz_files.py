@@ -1,15 +1,15 @@
 """Fuzzes the readers of files with atheris, whose inputs are led by what they reach: python tests/attacks/fuzz_files.py.
 
-  pip install atheris
   python tests/attacks/fuzz_files.py [manifest|schema|config|bundle|checkpoints|example] -max_total_time=60
+  python tests/attacks/fuzz_files.py manifest FILE   # an input that was found to be at fault, once more
 
-It is no test and not in the lock: atheris instruments the package's own Python, and comes for few versions of it. What
-it must find: any exception but a `UserError`, a hang, or a process that dies. `example` gives bytes to TensorFlow's parser
-of records, as training does.
+It is a program of its own, since atheris instruments the package's Python and ends its process; ``test_files_fuzzed``
+runs it. What it must find: any exception but a `UserError`, a hang, or a process that dies. `example` gives bytes to
+TensorFlow's parser of records, as training does.
 """
+import contextlib
 import json
 import pathlib
-import shutil
 import sys
 import tempfile
 
@@ -138,23 +138,15 @@ TARGETS = dict(manifest=of_manifest, schema=of_schema, config=of_config, bundle=
 def main():
     """Fuzzes one target, or all of them in turn by the input's first byte."""
     chosen = [TARGETS[word] for word in sys.argv[1:] if word in TARGETS] or list(TARGETS.values())
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="clrec-fuzz-"))
 
     def once(content):
         data = atheris.FuzzedDataProvider(content)
         target = data.PickValueInList(chosen)
-        folder = scratch / target.__name__
-        folder.mkdir(exist_ok=True)
-        try:
-            target(data, folder)
-        except UserError:
-            pass
+        with tempfile.TemporaryDirectory(prefix="clrec-fuzz-") as folder, contextlib.suppress(UserError):
+            target(data, pathlib.Path(folder))
 
-    try:
-        atheris.Setup([word for word in sys.argv if word not in TARGETS], once)
-        atheris.Fuzz()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    atheris.Setup([word for word in sys.argv if word not in TARGETS], once)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":
