@@ -1,4 +1,4 @@
-"""The Python library with addresses of stores: prepared, trained, stopped, gone on with, evaluated, published, loaded."""
+"""The Python library with addresses of stores: prepared, trained, stopped, resumed, evaluated, published, loaded."""
 import contextlib
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Fuzzes the readers of files with atheris, whose inputs are led by what they reach: python tests/attacks/fuzz_files.py.
+"""Fuzzes readers of files with atheris, whose inputs are led by what they reach.
 
   python tests/attacks/fuzz_files.py [manifest|schema|config|bundle|checkpoints|example] -max_total_time=60
   python tests/attacks/fuzz_files.py manifest FILE   # an input that was found to be at fault, once more

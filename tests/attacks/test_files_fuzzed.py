@@ -38,7 +38,8 @@ def fuzzed(target, folder, bounds, script=SCRIPT, one_s=20) -> tuple[int, str]:
     if not done.returncode and tried and int(tried[-1]) > 1:
         return int(tried[-1]), ""
     inputs = [str(path) for path in folder.glob(f"{target}-*")] or ["no file of it"]
-    said = f"{done.stdout}\n{done.stderr}"
+    said = "\n".join(line for line in [*done.stderr.splitlines(), *done.stdout.splitlines()]
+                     if not line.startswith("INFO: "))  # the exception comes last
     return int(tried[-1]) if tried else 1, f"{target}: exit code {done.returncode}, input {inputs[0]}: {said[-3000:]}"
 
 
