@@ -91,7 +91,7 @@ def test_from_a_log_in_a_store_to_a_bundle_in_a_store(store, tmp_path, caplog):
     assert stored_list.read(store("run"))[0].of("checkpoints")[-1].step == steps
     assert set(store("data").names()) == files  # which nobody has written in
 
-    metrics = run.evaluate(ks=[1, 10], candidate_sets="full")
+    metrics = run.evaluate(ks=[1, 10], candidate_sets="full", eval_checkpoint=f"{workdir}/checkpoints/step-{steps}")
     assert metrics == json.loads(store("run").read("metrics.json"))
     assert metrics["hr@10/full"] > metrics["most_popular/hr@10/full"]
     assert clrec.train(data, workdir=workdir, **TRAINED).history.equals(run.history)  # it is complete

@@ -45,7 +45,7 @@ class Data:
     def report(self) -> dict[str, Any]:
         """report.json: what prepare has found in the log, left out, and warns of."""
         path = dict(data_dir=os.path.join(self.folder, schema_lib.REPORT_FILE))
-        with stores.opened(path | stores.settings_of(self._stores), dict(data_dir=reads_files)) as local:
+        with stores.opened(path | dataclasses.asdict(self._stores), dict(data_dir=reads_files)) as local:
             return load_json(local["data_dir"], f"{self.folder} has no {schema_lib.REPORT_FILE}",
                              "prepare the data again")
 

@@ -81,7 +81,7 @@ class Run:
         config = self.config.but(**stores.without_addresses(settings, openers))
         paths = dict(data_dir=self.data.folder, workdir=self.workdir)
         settings = settings | {name: path for name, path in paths.items() if name in openers}
-        with stores.opened(stores.settings_of(config.stores) | settings, openers) as local:
+        with stores.opened(dataclasses.asdict(config.stores) | settings, openers) as local:
             yield config.but(**local)
 
 

@@ -55,8 +55,3 @@ def without_addresses(settings: Mapping[str, Any], openers: Mapping[str, door.Op
         return name in openers and any(map(addresses.is_address, value.split(",")))
 
     return {name: "" if has_address(name, value) else value for name, value in settings.items()}
-
-
-def settings_of(config: StoresConfig) -> dict[str, Any]:
-    """The settings of stores by name, for `opened`."""
-    return dataclasses.asdict(config)
