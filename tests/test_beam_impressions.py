@@ -82,11 +82,11 @@ def test_folders_are_equal(log, tmp_path, groups_of_users, caplog):
         assert [text for text in warned if "shown: all ids are text, since 1 of" in text]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_logs_without_a_user_of_one_in_the_other(seed, tmp_path, groups_of_users):
-    """Few seconds, so that clicks and impressions are equal in time, before --from and after the training part too."""
-    rng = np.random.default_rng(seed)
-    draw = lambda count, users: [(f"u{rng.choice(users)}", f"{rng.integers(8)}.0", int(rng.integers(6)) * 100_000)
+@pytest.mark.parametrize("days", [6, 3000])
+def test_random_logs_without_a_user_of_one_in_the_other(days, tmp_path, groups_of_users):
+    """Few seconds, so that clicks and impressions are equal in time; or many days, most of which have one impression."""
+    rng = np.random.default_rng(days)
+    draw = lambda count, users: [(f"u{rng.choice(users)}", f"{rng.integers(8)}.0", int(rng.integers(days)) * 100_000)
                                  for _ in range(count)]
     clicks, shown = draw(120, range(12)), draw(200, range(6, 18))
     given = dict(input=csv(tmp_path / "log", clicks), impressions=csv(tmp_path / "shown", shown), user_column="user",

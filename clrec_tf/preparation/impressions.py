@@ -95,8 +95,8 @@ def exposed(shown: pl.DataFrame, users: pl.Series, items: pl.Series, item_id: np
 
 
 def pairs(shown: pl.DataFrame) -> np.ndarray:
-    """int32 [N,2]: `after` and `shown` of `exposed`."""
-    return shown.select("after", "shown").to_numpy().astype(np.int32)
+    """int32 [N,2], column after column in memory and so in files: `after` and `shown` of `exposed`."""
+    return shown.select("after", "shown").to_numpy(order="fortran").astype(np.int32)
 
 
 def check_any(counts: Tally, rows: int, first: pl.DataFrame, users: pl.Series, items: pl.Series, path: str) -> None:

@@ -132,7 +132,8 @@ def joined(job: Job, facts: dict, kept: int) -> np.ndarray:
     days = sorted(set(facts.get("list days", [])))
     if sum(count for _, count in days) != kept:
         raise DataError(f"--runner=beam has written {sum(count for _, count in days)} of {kept} impressions: run again")
-    return np.concatenate([np.load(_path(job, day), allow_pickle=False) for day, _ in days])
+    # NumPy lays the rows of several arrays out in either order, and the file has the order of `impressions.pairs`.
+    return np.asfortranarray(np.concatenate([np.load(_path(job, day), allow_pickle=False) for day, _ in days]))
 
 
 def _path(job: Job, day: int) -> str:
