@@ -84,7 +84,7 @@ def test_folders_are_equal(log, tmp_path, groups_of_users, caplog):
 
 @pytest.mark.parametrize("days", [6, 3000])
 def test_random_logs_without_a_user_of_one_in_the_other(days, tmp_path, groups_of_users):
-    """Few seconds, so that clicks and impressions are equal in time; or many days, most of which have one impression."""
+    """Few seconds, so clicks and impressions are equal in time; or many days, most of which have one impression."""
     rng = np.random.default_rng(days)
     draw = lambda count, users: [(f"u{rng.choice(users)}", f"{rng.integers(8)}.0", int(rng.integers(days)) * 100_000)
                                  for _ in range(count)]
