@@ -1,5 +1,6 @@
 """Every private name of TensorFlow and Keras that is used: that it is there, and does what is relied upon."""
 import ast
+import gc
 import inspect
 import pathlib
 import re
@@ -14,6 +15,7 @@ from tensorflow.python.distribute import ps_values
 from tensorflow.python.distribute.coordinator import cluster_coordinator
 from tensorflow.python.distribute.coordinator import coordinator_context
 from tensorflow.python.distribute.coordinator import values
+from tensorflow.python.framework.ops import gradient_registry
 
 PACKAGE = pathlib.Path(private_tensorflow.__file__).parents[1]
 DEFINITIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
@@ -111,6 +113,42 @@ def test_adams_moments_are_those_of_the_variable():
         first, second = private_tensorflow.adam_moments(optimizer, table)
         np.testing.assert_allclose(first, 0.1 * gradient)
         np.testing.assert_allclose(second, 0.001 * gradient ** 2, rtol=1e-4)
+
+
+@private_tensorflow.custom_gradient
+def doubled(values):
+    """Its own gradient is 7 and no 2."""
+    return 2.0 * values, lambda upstream: 7.0 * upstream
+
+
+def registered_gradients() -> set[str]:
+    assert hasattr(gradient_registry, "_registry"), GONE + "ops.gradient_registry._registry"
+    return set(gradient_registry._registry)
+
+
+def test_a_custom_gradient_is_known_as_long_as_its_graph():
+    before, values = registered_gradients(), tf.constant([1.0, 3.0])
+    loops = tf.function(lambda values: tf.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, doubled(x)),
+                                                     [0, values])[1])
+
+    @tf.function
+    def within(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            result = doubled(values)
+        return tape.gradient(result, values)
+
+    for function, factor, gradient in ((tf.function(doubled), 2, 7), (loops, 4, 49), (doubled, 2, 7)):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            result = function(values)
+        assert result.numpy().tolist() == [factor, 3 * factor]
+        assert tape.gradient(result, values).numpy().tolist() == [gradient] * 2
+    assert within(values).numpy().tolist() == [7.0, 7.0]
+    assert len(registered_gradients() - before) >= 3
+    del function, loops, within, tape
+    gc.collect()
+    assert not registered_gradients() - before, GONE + "a gradient that tf.custom_gradient registers, of name in its op"
 
 
 def own_names(path) -> set[str]:

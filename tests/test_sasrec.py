@@ -16,6 +16,7 @@ from clrec_tf.encoders.random_draws import Dropout
 from clrec_tf.encoders import sasrec
 from clrec_tf.encoders.sasrec import TransformerSettings
 from clrec_tf.encoders.sasrec import TransformerUserEncoder
+from clrec_tf.encoders.transformer import silu
 from clrec_tf.errors import UserError
 from clrec_tf.models.build import build_model
 from tests import exported
@@ -235,3 +236,15 @@ def test_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         config(**settings)
     config(dropout=0.0, transformer_heads=8)
+
+
+def test_silu_and_its_gradient_are_tensorflows():
+    values, got = tf.constant(np.random.default_rng(0).normal(0, 4, (50, 7)), tf.float32), []
+    for function in (silu, tf.nn.silu):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            result = function(values)
+            total = tf.reduce_sum(result ** 2)
+        got.append((result.numpy(), tape.gradient(total, values).numpy()))
+    np.testing.assert_array_equal(got[0][0], got[1][0])
+    np.testing.assert_array_equal(got[0][1], got[1][1])

@@ -1,10 +1,12 @@
 """The loop end to end on a small log: learning, resuming bit for bit, early stopping, and every way to be stopped."""
+import gc
 import io
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.errors import UserError
@@ -176,3 +178,16 @@ def test_a_complete_training_keeps_the_settings_that_trained_it(tmp_path):
     assert (tmp_path / "run" / "config.json").read_text() == record
     assert small_run.run(small_run.config(data_dir, tmp_path / "run", epochs=2, learning_rate=0.005)) == 0
     assert "0.005" in (tmp_path / "run" / "config.json").read_text()
+
+
+@pytest.mark.parametrize("model", [dict(queue="raw"), dict(user_encoder="sasrec"),
+                                   dict(model="multi_clrec", queue="raw", num_intents=2)], ids=str)
+def test_no_graph_is_left_in_memory(data_dir, tmp_path, model):
+    def graphs():
+        gc.collect()
+        found = [thing for thing in gc.get_objects() if isinstance(thing, FuncGraph)]
+        return sum(graph.name != "keras_graph" for graph in found)  # Keras has one of its own
+
+    settings, left = small_run.config(data_dir, tmp_path / "run", model=model, epochs=1), graphs()
+    assert small_run.run(settings) == 0
+    assert graphs() <= left

@@ -5,6 +5,7 @@ import tf_keras
 
 from clrec_tf.losses.contrastive import mask_logits
 from clrec_tf.losses.contrastive import MASKED
+from clrec_tf.system.private_tensorflow import custom_gradient
 
 EPSILON = 1e-6  # of layer normalization
 
@@ -14,6 +15,17 @@ def layer_normalize(values: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf
     mean = tf.reduce_mean(values, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(values, mean), axis=-1, keepdims=True)
     return (values - mean) * tf.math.rsqrt(variance + EPSILON) * scale + shift
+
+
+@custom_gradient
+def silu(values: tf.Tensor) -> tf.Tensor:
+    """x·σ(x) of any shape; its gradient computes σ again, so that only x is kept."""
+    def gradient(upstream):
+        with tf.control_dependencies([upstream]):
+            share = tf.sigmoid(values)
+        return upstream * (share * (1.0 + values * (1.0 - share)))
+
+    return values * tf.sigmoid(values), gradient
 
 
 def causal_mask(length) -> tf.Tensor:
@@ -160,7 +172,7 @@ class GatedBlock(PreNormBlock):
 
     def _feed_forward(self, hidden, dropout):
         values = self._normalize(1, hidden)
-        inner = tf.nn.silu(multiply(values, self.hidden_kernel)) * multiply(values, self.factor_kernel)
+        inner = silu(multiply(values, self.hidden_kernel)) * multiply(values, self.factor_kernel)
         return hidden + tf.sigmoid(multiply(values, self.gates[1])) * dropout(multiply(inner, self.last_kernel))
 
 

@@ -8,6 +8,8 @@ import math
 
 import tensorflow as tf
 
+from clrec_tf.system.private_tensorflow import custom_gradient
+
 SAFE_EXPONENT = 60.0  # e^60 times any number of candidates is far from float32's 3e38, and e^-60 from its 1e-38
 MASKED = -1e9  # added to a logit, leaves nothing of it in a float32 logsumexp, and no NaN in its gradient
 
@@ -29,7 +31,7 @@ def attended_logits(logits: tf.Tensor, axis: int) -> tf.Tensor:
       logits: φ_k = ⟨m_k, y⟩/ρ, any shape.
       axis: of the slots, which the result does not have.
     """
-    @tf.custom_gradient
+    @custom_gradient
     def read(logits):
         # Not tf.nn.softmax, which lays its input out anew where the axis is not the last.
         exponentials = tf.exp(logits - tf.reduce_max(logits, axis, keepdims=True))
@@ -104,7 +106,7 @@ def log_sum_exp(*blocks: tf.Tensor, bound: float = math.inf) -> tf.Tensor:
     """
     shifted = bound > SAFE_EXPONENT
 
-    @tf.custom_gradient
+    @custom_gradient
     def reduce(*blocks):
         if shifted:
             top = functools.reduce(tf.maximum, [tf.reduce_max(block, axis=1) for block in blocks])
@@ -143,7 +145,7 @@ def contrastive_loss(positive_logits: tf.Tensor, *candidate_logits: tf.Tensor, b
     return log_sum_exp(*blocks, bound=bound) - tf.cast(positive_logits, tf.float32)
 
 
-@tf.custom_gradient
+@custom_gradient
 def scale_gradient(values: tf.Tensor, factor: tf.Tensor):
     """The values themselves, whose gradient is multiplied by a factor on its way back: any shape, [] or one that is
     broadcast to it -> same shape."""

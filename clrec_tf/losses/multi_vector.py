@@ -18,6 +18,7 @@ import tensorflow as tf
 from clrec_tf.losses.contrastive import SAFE_EXPONENT
 from clrec_tf.losses.grouped_candidates import GroupedCandidates
 from clrec_tf.losses.grouped_candidates import SortedRows
+from clrec_tf.system.private_tensorflow import custom_gradient
 
 VECTORS_AT_ONCE = 512  # of users in a chunk: their terms stay near the processor, and products are large enough
 ST_MODES = ("literal", "capped", "soft")
@@ -120,7 +121,7 @@ def straight_through(weight_logits: tf.Tensor) -> tf.Tensor:
     return tf.stop_gradient(chosen - weights) + weights
 
 
-@tf.custom_gradient
+@custom_gradient
 def _capped_selected_score(scores, straight, max_ratio):
     """`selected_score` of given ẅ: ∂/∂s is one-hot at h*, ∂/∂ẅ_h = min(e^{s_h − s_h*}, max_ratio)."""
     chosen = tf.one_hot(tf.argmax(straight, axis=1), straight.shape[-1])
@@ -195,7 +196,7 @@ def mean_log_denominator(vectors, intents, shares, shared, shared_counts, own=No
     ends = tf.cumsum(sizes)
     shared_only = own is None
 
-    @tf.custom_gradient
+    @custom_gradient
     def mean(vectors, log_weights, log_terms, shared, own):
         rows = SortedRows(tf.gather(vectors, order) / temperature, tf.gather(log_weights, order),
                           tf.gather(log_terms, order), tf.gather(shares, order), ends - sizes, ends)
