@@ -3,6 +3,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 
@@ -18,16 +19,18 @@ TARGETS = ("manifest", "schema", "config", "bundle", "checkpoints", "example") i
 # In full each target has a time, and other inputs whenever it is tried; CI tries the same few inputs again and again.
 BOUNDS = ["-max_total_time=60"] if FULL else ["-runs=1000", "-seed=1"]
 _AT_ONCE = 2
+_MOST_MB = 2048  # of memory
 _MOST_S = 300  # of a process: imports, its time, the last input, and some for machines that are busy
 
 
 def fuzzed(target, folder, bounds, script=SCRIPT, one_s=20) -> tuple[int, str]:
     """Inputs tried in a process of its own, and what was wrong: the file of the input at fault and what was said.
 
-    An input that takes longer than `one_s` is a hang.
+    An input that takes longer than `one_s` is a hang, one that takes more than `_MOST_MB` is at fault too.
     """
+    before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # which a child's own count begins with
     command = [sys.executable, str(script), target, *bounds, f"-timeout={one_s}", "-len_control=0", "-max_len=400",
-               f"-artifact_prefix={folder}/{target}-", "-print_final_stats=1"]
+               f"-rss_limit_mb={before_mb + _MOST_MB}", f"-artifact_prefix={folder}/{target}-", "-print_final_stats=1"]
     variables = {**os.environ, "TMPDIR": str(folder), "TF_CPP_MIN_LOG_LEVEL": "2"}  # no line for each bad record
     try:
         done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace",
