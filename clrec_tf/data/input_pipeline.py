@@ -11,6 +11,7 @@ from clrec_tf.data.pools import known_of_clicks
 from clrec_tf.data.pools import read_pool
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.data import windows
+from clrec_tf.system.graphs import traced
 
 
 def target_clicks(splits, target_mode: str):
@@ -176,7 +177,8 @@ def training_dataset(data_dir: str, schema: schema_lib.Schema, manifest: schema_
         return tf.data.Dataset.range(numbers[3], numbers[4]).map(cut, num_parallel_calls=2, deterministic=True)
 
     # The next pool is read while this one is cut.
-    dataset = tf.data.Dataset.from_tensor_slices((shards, numbers)).flat_map(read).prefetch(1).flat_map(batches)
+    dataset = tf.data.Dataset.from_tensor_slices((shards, numbers)).flat_map(traced(read)).prefetch(1)
+    dataset = dataset.flat_map(traced(batches))
     options = tf.data.Options()
     options.autotune.enabled = False  # its budget of all cores would fight with the training step
     options.threading.private_threadpool_size = 2

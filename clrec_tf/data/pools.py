@@ -4,6 +4,7 @@ import tensorflow as tf
 from clrec_tf.data import histories
 from clrec_tf.data import query_features
 from clrec_tf.data import schema as schema_lib
+from clrec_tf.system.graphs import traced
 
 
 def per_click(schema: schema_lib.Schema) -> list[str]:
@@ -121,4 +122,4 @@ def serialized_pool(files, records) -> tf.data.Dataset:
 
 def read_pool(files, records, schema: schema_lib.Schema) -> tf.data.Dataset:
     """Dataset of one element, what `parse_pool` gives for [G] files that hold `records` sequences."""
-    return serialized_pool(files, records).map(lambda whole: parse_pool(whole, records, files, schema))
+    return serialized_pool(files, records).map(traced(lambda whole: parse_pool(whole, records, files, schema)))

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from clrec_tf.data.evaluation_set import EvaluationSet
 from clrec_tf.data.query_features import query_width
+from clrec_tf.system.graphs import graph_function
 
 CHUNK_ITEMS = 8192
 CHUNK_USERS = 512
@@ -30,14 +31,14 @@ class Encoder:
         self._cold = np.append(False, cold) if cold is not None and model.id_dropout else np.zeros(1, bool)
         width, ids = model.item_encoder.item_width, tf.int64
         rows = [tf.TensorSpec([None, width], ids)]
-        self._items = tf.function(model.item_vectors, input_signature=rows)
-        self._history_items = tf.function(model.history_vectors, input_signature=rows)
-        self._compared_items = tf.function(model.compared_items, input_signature=rows)
+        self._items = graph_function(model.item_vectors, input_signature=rows)
+        self._history_items = graph_function(model.history_vectors, input_signature=rows)
+        self._compared_items = graph_function(model.compared_items, input_signature=rows)
         of_clicks = tf.TensorSpec([None, max_history], ids)
         histories = [tf.TensorSpec([None, max_history, None], ids), tf.TensorSpec([None, max_history], tf.bool),
                      of_clicks, of_clicks, of_clicks, tf.TensorSpec([None, query_width(model.query_features)], ids)]
         self._users, self._intents = (
-            tf.function(self._of_histories(tower), input_signature=histories)
+            graph_function(self._of_histories(tower), input_signature=histories)
             for tower in (model.user_vectors, model.user_intents))
 
     def _of_histories(self, tower):

@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from clrec_tf.system.graphs import graph_function
+
 PRIOR_EXPOSURES = 20.0  # of a context, taken from the popularity of all: q̂ of rarely seen contexts falls back on it
 RANK, LEARNING_RATE, SOFTMAX_BATCH, SOFTMAX_STEPS = 16, 0.02, 1024, 2000
 
@@ -101,19 +103,16 @@ class SoftmaxPropensity(tf.Module):
         optimizer.build(variables)
         after, items = tf.constant(after, tf.int32), tf.constant(items, tf.int32)
 
-        @tf.function
-        def run():
-            loss = tf.constant(0.0)
-            for step in tf.range(SOFTMAX_STEPS):
-                rows = tf.random.stateless_uniform([SOFTMAX_BATCH], [self._seed, step], 0, tf.size(items), tf.int32)
-                with tf.GradientTape() as tape:
-                    now = -tf.reduce_mean(_log_softmax_propensity(
-                        self._variables(), tf.gather(after, rows), tf.gather(items, rows)))
-                optimizer.apply_gradients(zip(tape.gradient(now, variables), variables))
-                loss += 0.02 * (now - loss)
-            return loss
+        def take(step, loss):
+            rows = tf.random.stateless_uniform([SOFTMAX_BATCH], [self._seed, step], 0, tf.size(items), tf.int32)
+            with tf.GradientTape() as tape:
+                now = -tf.reduce_mean(_log_softmax_propensity(
+                    self._variables(), tf.gather(after, rows), tf.gather(items, rows)))
+            optimizer.apply_gradients(zip(tape.gradient(now, variables), variables))
+            return step + 1, loss + 0.02 * (now - loss)
 
-        return float(run())
+        _, loss = graph_function(lambda: tf.while_loop(lambda step, _: step < SOFTMAX_STEPS, take, [0, 0.0]))()
+        return float(loss)
 
 
 def _log_softmax_propensity(parts, after, items):

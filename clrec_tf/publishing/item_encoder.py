@@ -21,6 +21,7 @@ from clrec_tf.models.encode import CHUNK_ITEMS
 from clrec_tf.retrieval.bundle_files import ENCODER_FOLDER
 from clrec_tf.retrieval.bundle_files import FEATURES_FILE
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.system.graphs import graph_function
 from clrec_tf.system.json_files import load_json
 from clrec_tf.system.json_files import save_json
 from clrec_tf.system.pattern_names import readable_name
@@ -117,7 +118,7 @@ def _save(folder, model, content_width):
     rows = tf.TensorSpec([None, model.item_encoder.item_width], tf.int64, "rows")
     content = tf.TensorSpec([None, content_width], tf.float32, "content")
     saved = tf.Module(name="item_encoder")
-    saved.encode = tf.function(lambda rows, content: described_items(model, rows, content), [rows, content])
+    saved.encode = graph_function(lambda rows, content: described_items(model, rows, content), [rows, content])
     # Those that it reads alone: the table of ids and the catalogue's dense vectors stay behind.
     saved.read = list(saved.encode.get_concrete_function().graph.variables)
     tf.saved_model.save(saved, folder)

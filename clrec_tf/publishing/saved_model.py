@@ -45,6 +45,7 @@ from clrec_tf.publishing.graph_checks import one_each
 from clrec_tf.publishing.query_tower import QueryTower
 from clrec_tf.publishing.tower_parts import TowerParts
 from clrec_tf.retrieval.signatures import PADDING
+from clrec_tf.system.graphs import graph_function
 
 MAX_RETRIEVED = 100_000  # of the `retrieve` signature, whose output is allocated at the width asked for
 
@@ -161,9 +162,9 @@ class UserTower(QueryTower):
             user |= of_users("intents", tf.int32)
         search = of_users("k", tf.int32) | of_clicks("exclude", self.id_dtype)
         signatures = {
-            "serving_default": tf.function(self.predict).get_concrete_function(**user),
-            "retrieve": tf.function(self.retrieve).get_concrete_function(**user, **search),
-            "encode_items": tf.function(self.encode_items).get_concrete_function(
+            "serving_default": graph_function(self.predict).get_concrete_function(**user),
+            "retrieve": graph_function(self.retrieve).get_concrete_function(**user, **search),
+            "encode_items": graph_function(self.encode_items).get_concrete_function(
                 ids=tf.TensorSpec([None], self.id_dtype, "ids"))}
         clicks = tf.TensorSpec([None, self.max_history], tf.int64)
         recent = {"positions": clicks, "popularity": user["popularity"]}
@@ -171,8 +172,9 @@ class UserTower(QueryTower):
         recent |= {name: user[name] for name in ("request_time",) if name in user}
         recent |= dict(events=clicks) if self.uses_events else {}
         recent |= dict(query=tf.TensorSpec([None, self.query.width], tf.int64)) if self.query.width else {}
-        self.recent = tf.function(lambda *values: self.encode_recent(**dict(zip(recent, values))), [*recent.values()])
+        self.recent = graph_function(lambda *values: self.encode_recent(**dict(zip(recent, values))),
+                                     [*recent.values()])
         inserted = tf.TensorSpec([None, self.items.shape[1]], tf.float32)
-        self.recent_inserted = tf.function(lambda rows, *values: self.encode_recent(
+        self.recent_inserted = graph_function(lambda rows, *values: self.encode_recent(
             **dict(zip(recent, values)), inserted=rows), [inserted, *recent.values()])
         tf.saved_model.save(self, folder, signatures)

@@ -4,6 +4,7 @@ import functools
 import tensorflow as tf
 
 from clrec_tf.models.step_targets import with_step_targets
+from clrec_tf.system.graphs import graph_function
 from clrec_tf.training.feeds import open_iterator
 from clrec_tf.training.optimizers import summed_rows
 
@@ -160,13 +161,12 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
     metrics = [name for part in objective.parts for name in part.metric_names]
     names, strategy = [*SUMS, *FLAT, *TIMES, *RUNS, *metrics], runtime.strategy
 
-    @tf.function
     def call(*work):
         begin, opened = tf.timestamp(), objective.open()
         one_step = TrainingStep(opened, model.trainable_variables, optimizer, clip_norm, keys)
         batch_of, steps = open_feed(*work)
-        values = zero_tally()
-        for step in tf.range(steps):
+
+        def take(step, values):
             batch, waited = timed(batch_of, step)
             gradients, loss, norm, facts = strategy.run(one_step.differentiate, args=(batch,))
             finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
@@ -175,10 +175,12 @@ def make_train_call(model, objective, optimizer, clip_norm, runtime, open_feed=o
             # In a replica context of its own: an optimizer synchronises there, which a condition inside would forbid.
             update = functools.partial(strategy.run, one_step.apply, args=(gradients,))
             tf.cond(trained, update, lambda: 0.0)
-            values = tallied(values, step, loss, norm, finite, trained, facts | {"input_seconds": waited})
+            return step + 1, tallied(values, step, loss, norm, finite, trained, facts | {"input_seconds": waited})
+
+        _, values = tf.while_loop(lambda step, _: step < steps, take, [tf.zeros_like(steps), zero_tally()])
         values["call_seconds"] = seconds_since(begin, values["loss"])
         for part in opened.parts:
             values |= part.metrics()
         return tf.stack([values[name] for name in names])  # one tensor: in a cluster each would be a message
 
-    return TrainCall(call, names)
+    return TrainCall(graph_function(call), names)
