@@ -40,6 +40,19 @@ def test_each_result_is_there_before_the_next_call_begins():
     assert work.events == [event for steps in expected for event in (("run", steps), ("got", steps))]
 
 
+def test_a_call_whose_result_is_lost_stays_under_way():
+    class Forgetful(LocalRuntime):
+        lost = 3
+
+        def fetch(self, result, holder):
+            self.lost -= 1
+            return None if self.lost >= 0 else super().fetch(result, holder)
+
+    work, stop = Counted(8), types.SimpleNamespace(exit_code=None)
+    found = [result for *_, result in Dispatcher(work, work, work, Forgetful(), 4, 10).results(8, stop)]
+    assert found == [{"steps": 4}, {"steps": 4}]
+
+
 def test_a_signal_ends_after_the_call_under_way():
     work, stop, found = Counted(100), types.SimpleNamespace(exit_code=None), []
     for steps, *_ in Dispatcher(work, work, work, LocalRuntime(), 4, 100).results(100, stop):

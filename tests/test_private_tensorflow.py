@@ -89,6 +89,8 @@ def test_a_call_says_whether_it_has_ended():
     assert not private_tensorflow.has_ended(result)
     result._set_error(ValueError())
     assert private_tensorflow.has_ended(result) and private_tensorflow.has_ended(remote(1))
+    assert hasattr(result, "_error"), GONE + "RemoteValueImpl._error"
+    assert private_tensorflow.has_failed(result) and not private_tensorflow.has_failed(remote(1))
 
 
 def test_keras_searches_sparse_gradients_for_repeated_rows_by_the_name_that_is_overridden():

@@ -81,6 +81,15 @@ def has_ended(result) -> bool:
     return result._status_available_event.is_set()  # pylint: disable=protected-access
 
 
+def has_failed(result) -> bool:
+    """Whether a scheduled call that is over was not well, which the coordinator does not try again.
+
+    Needs `RemoteValueImpl._error`. Without it such a call could not be told from one whose worker was lost before the
+    result was copied, which another worker takes; the chief would have to end in both cases.
+    """
+    return result._error is not None  # pylint: disable=protected-access
+
+
 class DistinctRows:
     """Mixed into a Keras 2 optimizer whose sparse gradients have no row twice: none is searched for repeats.
 

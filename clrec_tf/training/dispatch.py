@@ -73,11 +73,13 @@ class Dispatcher:
             if not ended:
                 self._runtime.wait(self._taken, under_way)
             for call in ended:
+                result = self._runtime.fetch(call.result, call.holder)
+                if result is None:  # lost with its worker: another takes the call
+                    continue
                 under_way.remove(call)
                 if call.repeated:
                     logging.warning("%d steps were begun by worker %s and then done by worker %d: they may be trained "
                                     "twice", call.steps, ", ".join(map(str, call.workers[:-1])), call.workers[-1])
-                result = self._runtime.fetch(call.result, call.holder)
                 if call.steps:  # none where another worker was quicker
                     yield call.steps, call.repeated, call.workers[-1], self._call.named(result)
 

@@ -67,7 +67,8 @@ class LocalRuntime:
         """Waits a little for one of the calls under way."""
 
     def fetch(self, result, holder):
-        """Result of a call that has ended, as NumPy; raises its error. `holder`: who has it, for messages."""
+        """Result of a call that has ended, as NumPy; raises its error. None: it is lost, and the call is done again.
+        `holder`: who has it, for messages."""
         del holder
         return result.numpy()
 

@@ -87,7 +87,7 @@ class ClusterRuntime:
             self.save_options = tf.train.CheckpointOptions(
                 experimental_io_device="/job:chief/replica:0/task:0/device:CPU:0")
         self._locals = {}  # id of a worker-local variable -> (itself, its make, worker -> value to begin anew with)
-        self._progress = time.monotonic()
+        self._progress, self._lost_since = time.monotonic(), None  # results that no worker holds, since when
         logging.info("the cluster has %d workers and %d parameter servers", self.num_workers, len(task.addresses["ps"]))
 
     def _check_devices(self):
@@ -184,10 +184,21 @@ class ClusterRuntime:
     def fetch(self, result, holder):
         """Result of a call that has ended, as NumPy; raises its error. `holder`: who has it, for messages.
 
-        The result is still at the worker, which may stand still from now on.
+        The result is still at the worker, which may stand still from now on. Where it is lost before the coordinator
+        has copied the result, that gives the call to another worker; until then None is returned.
         """
         with self.unharmed(f"fetching from {holder}"):
-            return result.fetch()
+            try:
+                fetched = result.fetch()
+            except LOST:
+                now = time.monotonic()
+                self._lost_since = self._lost_since or now
+                if private_tensorflow.has_failed(result) or now - self._lost_since > self._deadline:
+                    raise
+                time.sleep(POLL_S)
+                return None
+            self._lost_since = None
+            return fetched
 
     def check_workdir(self, workdir):
         """`UserError` where a parameter server, which writes its part of a checkpoint, sees another folder."""
