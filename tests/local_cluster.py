@@ -71,6 +71,38 @@ def stopping(runtime, result, holder):
 ClusterRuntime.fetch = stopping
 command_line.run(train.main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
 """
+# A chief that kills worker 1, process $LOST, once, between the end of one of its calls and the copy of the result.
+LOSING = """
+import os
+import signal
+import threading
+import time
+from clrec_tf import command_line, train
+from clrec_tf.training.cluster.cluster_runtime import ClusterRuntime
+from tensorflow.python.distribute.coordinator import values
+
+fetch, get, process, killed = ClusterRuntime.fetch, values.RemoteValueImpl.get, int(os.environ["LOST"]), []
+
+def late(result):  # the coordinator's own threads copy results after the chief has seen them
+    if threading.current_thread() is not threading.main_thread():
+        time.sleep(.05)
+    return get(result)
+
+def losing(runtime, result, holder):
+    if not killed and holder.startswith("worker 1 "):
+        with result._has_fetched_to_local_lock:
+            if not result._has_fetched_to_local:
+                killed.append(process)
+                os.kill(process, signal.SIGKILL)
+                time.sleep(.05)  # until its connections are closed
+    value = fetch(runtime, result, holder)
+    if value is None:
+        print("LOST", holder, flush=True)
+    return value
+
+values.RemoteValueImpl.get, ClusterRuntime.fetch = late, losing
+command_line.run(train.main, uses=("paths", "model", "loss", "train", "cluster"), usage="")
+"""
 # A chief that restores the latest checkpoint and writes it again, without training.
 SAVING_AGAIN = """
 from clrec_tf import command_line

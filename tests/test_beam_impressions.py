@@ -5,18 +5,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clrec_tf.config import Config
-from clrec_tf.config import PrepareConfig
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
-from clrec_tf import prepare
 from clrec_tf.server.impression_files import ImpressionFiles
 from clrec_tf.server.impression_files import Shown
 from tests import test_beam
 from tests.test_beam import groups_of_users  # pylint: disable=unused-import
 from tests.test_beam import prepared
 from tests.test_beam import START
+from tests.test_beam import told_alike
 
 
 def shown_rows(count=400, seed=0, users=36, items=30):
@@ -97,12 +95,7 @@ def test_random_logs_without_a_user_of_one_in_the_other(days, tmp_path, groups_o
 
 
 def test_a_dry_run_says_the_same(tmp_path, groups_of_users, capsys):
-    given = in_columns(tmp_path) | dict(dry_run=True)
-    told = []
-    for runner in ("local", "beam"):
-        prepare.prepare(Config(prepare=PrepareConfig(runner=runner, **given)))
-        told.append(capsys.readouterr().out)
-    assert told[0] == told[1] and "\nimpressions:\n  rows: 400\n  bad_rows: 2\n" in told[1]
+    assert "\nimpressions:\n  rows: 400\n  bad_rows: 2\n" in told_alike(in_columns(tmp_path), capsys)
 
 
 def text_of(rows, header="user,item,ms"):

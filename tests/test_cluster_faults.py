@@ -10,6 +10,7 @@ import pytest
 
 from clrec_tf.data import schema as schema_lib
 from tests.local_cluster import LocalCluster
+from tests.local_cluster import LOSING
 from tests.local_cluster import progress_of
 from tests.local_cluster import queue_of
 from tests.local_cluster import STOPPING
@@ -156,6 +157,18 @@ def test_a_role_that_stands_still_ends_the_chief(steady, tmp_path, role, words):
         assert steady.ended("chief", seconds=40) == 69
         assert_reason(steady, words)
         assert "--progress_deadline_s=12" in steady.log("chief").split("error: ")[-1]
+
+
+def test_a_call_whose_worker_is_killed_before_its_result_is_copied_is_done_by_another(steady, tmp_path):
+    steady.wait_for_servers()
+    steady.start("chief", workdir=tmp_path, epochs=10, log_every_steps=4, code=LOSING,
+                 environ={"LOST": str(steady.pids("worker")[1])})
+    wait_for(lambda: "LOST worker 1 (" in steady.log("chief"), "the loss of a result")
+    steady.start("worker", 1)
+    assert steady.ended("chief") == 0
+    done = progress_of(values(tmp_path))
+    assert done["step"] == 10 * EPOCH and 1 <= done["repeated_steps"] <= 10
+    assert "were begun by worker 1 and then done by worker 0" in steady.log("chief")
 
 
 def test_a_worker_that_stands_still_before_its_result_is_fetched_ends_the_chief(steady, tmp_path):

@@ -118,7 +118,8 @@ def test_a_shard_that_is_a_link_out_is_refused(copy, tmp_path):
 
 @pytest.mark.parametrize("change", [
     dict(num_items=-1), dict(num_items=10**30), dict(num_items="30"), dict(num_items=True), dict(features=[{"name": 3}]),
-    dict(features=7), dict(event_weights=[["buy", float("nan")]]), dict(event_weights=[["buy", 10**400]]), dict(event_weights=[["buy"]]), dict(settings=3),
+    dict(features=7), dict(event_weights=[["buy", float("nan")]]), dict(event_weights=[["buy", 10**400]]),
+    dict(event_weights=[["buy"]]), dict(settings=3),
     dict(id_type=["int"]), dict(has_timestamps=1), dict(query_features=[{}]), dict(num_items=31)])
 def test_hostile_schemas_are_refused(copy, change):
     def changed(values):

@@ -221,7 +221,7 @@ def _remove_leftovers(path):
 
 
 def remove_killed(parent, same):
-    """Removes what killed processes left in a folder under names of the pattern `same`, which locks' names are of, too."""
+    """Removes what killed processes left in a folder under names of the pattern `same`, which locks' names fit, too."""
     for leftover in sorted({name.removesuffix(locks.SUFFIX) for name in os.listdir(parent) if same.fullmatch(name)}):
         leftover = os.path.join(parent, leftover)
         try:

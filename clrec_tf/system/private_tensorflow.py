@@ -134,7 +134,8 @@ def custom_gradient(function: Callable) -> Callable:
 
 
 def _held_by_graph(operation):
-    name, registered = operation.get_attr("_gradient_op_type").decode(), gradient_registry._registry  # pylint: disable=protected-access
+    registered = gradient_registry._registry  # pylint: disable=protected-access
+    name = operation.get_attr("_gradient_op_type").decode()
     gradient = registered[name]["type"]
     graph = operation.graph
     graph.clrec_gradients = [*getattr(graph, "clrec_gradients", ()), gradient]

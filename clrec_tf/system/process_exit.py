@@ -42,8 +42,8 @@ def _would_crash() -> bool:
 
 
 def _remove_generated_code():
-    """AutoGraph writes each function that it translates, as those of TensorFlow's that save a model, to a temporary file,
-    which an ordinary exit would remove."""
+    """AutoGraph writes each function that it translates, as those of TensorFlow's that save a model, to a temporary
+    file, which an ordinary exit would remove."""
     for name, module in list(sys.modules.items()):
         if name.startswith(GENERATED_CODE):
             with contextlib.suppress(OSError):

@@ -134,7 +134,7 @@ def settle_tables(job: Job, facts: dict, numbers: Numbers) -> Counted:
     if "counts dwell" in facts:
         seconds = facts["counts dwell"].sort("seconds")
         report["dwell"] = dwell.summary(seconds["seconds"].to_numpy(), seconds["count"].to_numpy().astype(np.int64))
-    days = split_rule.by_day([facts[name] for name in facts if name == "counts kept days"])
+    days = split_rule.by_day([facts["counts kept days"]] if "counts kept days" in facts else [])
     split_rule.check(numbers.rule, kept, len(numbers.users), *days, report)
     columns = [*user_features.read(numbers.users, settings), *_repeated(numbers, facts)]
     form = numbers.checked.form.of_file
