@@ -112,7 +112,7 @@ def test_what_no_repetition_mends_is_told_at_once(faults, fault, message):
     assert error.value.exit_code == 2 and len(faults.seen) == 1
 
 
-def test_a_bucket_that_is_absent_and_settings_that_are_wrong(faults, monkeypatch):
+def test_a_bucket_that_is_absent_and_settings_that_are_wrong(faults, endpoint, monkeypatch):
     del faults
     folder = s3_server.folder("s3://no-such-bucket/x", "workdir")
     for work in (lambda: folder.read("y"), folder.names, lambda: folder.write("y", b"1")):
@@ -122,6 +122,9 @@ def test_a_bucket_that_is_absent_and_settings_that_are_wrong(faults, monkeypatch
     closed = s3_server.folder("s3://closed/x", "workdir", 1.0)
     with pytest.raises(StoreError, match="did not answer as it should until the deadline"):
         closed.read("y")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(UserError, match="there is no such bucket"):  # the corrected address counts, in one process too
+        s3_server.folder("s3://closed/x", "workdir", 1.0).read("y")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere.json")
     with pytest.raises(UserError, match="^--workdir=gs://bucket/x: the store's settings in the environment are wrong"):
         s3_server.folder("gs://bucket/x", "workdir", 1.0)

@@ -119,7 +119,6 @@ class FileSystem:
         return f"{self._root.rstrip('/')}/{key}"
 
 
-@functools.cache
 def open_backend(host: str, given: str, deadline_s: float) -> FileSystem:
     """The file system of a name node, "" for the configured one; `UserError` where there is no client for it."""
     del deadline_s  # Hadoop's client has its own, in core-site.xml

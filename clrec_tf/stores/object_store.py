@@ -4,7 +4,6 @@ Settings of the stores come from the environment, as their own tools read it: AW
 AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL; GOOGLE_APPLICATION_CREDENTIALS; or the machine's role.
 """
 import datetime
-import functools
 import os
 
 import obstore
@@ -73,9 +72,11 @@ def _version(meta) -> Version:
     return Version(meta["e_tag"], meta["version"], meta["last_modified"].timestamp())
 
 
-@functools.cache
 def open_backend(scheme: str, bucket: str, given: str, deadline_s: float) -> ObjectStore:
-    """The bucket of a store; `UserError` where the environment's settings are wrong."""
+    """The bucket of a store; `UserError` where the environment's settings are wrong.
+
+    Each call reads them: what is corrected in a notebook counts at once.
+    """
     request_s = min(60.0, deadline_s)
     options = dict(timeout=_seconds(request_s), connect_timeout=_seconds(min(_CONNECT_S, request_s)))
     longest_s = min(15.0, deadline_s / 4)
