@@ -36,6 +36,7 @@ from clrec_tf.retrieval.user_requests import UserRequest
 from clrec_tf.server.engine import Engine
 from tests import exported
 from tests import forked
+from tests.cases import in_ci
 from tests.exported import HISTORY, INTENTS, ITEMS
 from tests.service_process import serving, wait_for
 
@@ -115,7 +116,7 @@ def fixture_export_dir(tmp_path):
     return pathlib.Path(shutil.copytree(exported_folder("attention", cold_items=False), tmp_path / "export"))
 
 
-@pytest.fixture(params=CONFIGS)
+@pytest.fixture(params=in_ci(CONFIGS, "dot", "gated"))
 def name(request):
     return request.param
 

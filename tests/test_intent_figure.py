@@ -35,7 +35,7 @@ def test_long_words_are_cut_to_the_room():
     assert intent_figure.shortened("short", 8, 2.0) == "short"
 
 
-@pytest.mark.parametrize("vectors", [2, 4, 7])
+@pytest.mark.parametrize("vectors", [7, *(pytest.param(count, marks=pytest.mark.long) for count in (2, 4))])
 def test_picture_of_strange_titles_is_written(tmp_path, vectors):
     items = [ShownItem("$100 or $x_{$", "1", "a", 3), ShownItem("連衣裙 " * 40, "x" * 300, "類", 1),
              ShownItem("(not in the vocabulary)", "", "", None)]

@@ -32,9 +32,11 @@ def step(objective, batch):
 
 
 @pytest.mark.parametrize("settings", [tiny_multi.NO_AUXILIARY, tiny_multi.GATED], ids=["paper", "gated"])
-@pytest.mark.parametrize("kind, item_rows, compiled", [
-    ("raw", GROUPED, True), ("raw", COUNTED, True), ("cached", GROUPED, True), ("raw", GROUPED, False)])
-@pytest.mark.parametrize("intent_beta", [1.0, 0.0, 0.3])
+@pytest.mark.parametrize("kind, item_rows, compiled, intent_beta", [
+    *(("raw", GROUPED, True, beta) for beta in (1.0, 0.0, 0.3)), ("raw", COUNTED, True, 0.3),
+    ("cached", GROUPED, True, 1.0), ("raw", GROUPED, False, 0.0), *(pytest.param(*case, beta, marks=pytest.mark.long) for *case, beta in (
+        ("raw", COUNTED, True, 1.0), ("raw", COUNTED, True, 0.0), ("cached", GROUPED, True, 0.0),
+        ("cached", GROUPED, True, 0.3), ("raw", GROUPED, False, 1.0), ("raw", GROUPED, False, 0.3)))])
 def test_loss_equals_loops(kind, item_rows, compiled, settings, intent_beta):
     """The model stays as it is, so cached vectors are fresh ones; queues fill, wrap, and evict; rows of weight 0 stay
     out."""

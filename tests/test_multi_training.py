@@ -18,6 +18,7 @@ from clrec_tf.training.setup import set_up
 from tests.local_cluster import queue_of
 from tests.local_cluster import values
 from tests import small_run
+from tests.cases import in_ci
 from tests.test_loss_training import assert_equal_checkpoints
 from tests.test_loss_training import assert_falling
 
@@ -80,7 +81,7 @@ def hit_rate(settings, length=3, k=3):
                     for history, found in zip(histories, best)])
 
 
-@pytest.mark.parametrize("queue", ["raw", "cached"])
+@pytest.mark.parametrize("queue", in_ci(["raw", "cached"], "cached"))
 def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
     settings = config(data_dir, tmp_path, dict(queue=queue, **LEARNING), **LONG_TRAINING)
     assert small_run.run(settings) == 0

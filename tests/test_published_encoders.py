@@ -17,6 +17,7 @@ from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.settings.registry import ENCODERS
 from tests import exported
 from tests import small_run
+from tests.cases import in_ci
 
 DIM, LENGTH, LENGTHS = 6, 7, [7, 4, 1, 2, 0]
 SMALL = dict(gru4rec=dict(rnn_units=5, rnn_layers=2, dropout=0.0), lstm=dict(rnn_units=5, rnn_layers=2, dropout=0.0),
@@ -300,7 +301,7 @@ def test_svdpp_reads_histories_by_a_table_of_their_own():
 # ---- served, and learned
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_ci(NAMES, "gru4rec", "caser", "dien", "bert4rec"))
 def test_the_exported_model_gives_the_live_vectors(name, tmp_path):
     """With times where the data has them; a bundle of foreign operations is refused before it is published."""
     world = exported.world("string")
@@ -347,7 +348,7 @@ LEARNING = dict(dnn=dict(mlp_units=("32", "16")), gru4rec=dict(rnn_units=16), ls
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_ci(NAMES, "gru4rec", "caser", "dien", "bert4rec"))
 def test_a_planted_successor_is_learned(data_dir, tmp_path, name):
     """Of 30 items, of which one follows in nine of ten cases; beside most-popular and the untrained model."""
     model = dict(user_encoder=name, loss="full_softmax", **LEARNING.get(name, {}))

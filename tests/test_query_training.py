@@ -62,8 +62,9 @@ def shares(model, data_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoder", [dict(), dict(user_encoder="sasrec"), dict(user_encoder="mean")],
-                         ids=["attention", "sasrec", "mean"])
+@pytest.mark.parametrize("encoder", [
+    dict(), dict(user_encoder="mean"), pytest.param(dict(user_encoder="sasrec"), marks=pytest.mark.long)],
+                         ids=["attention", "mean", "sasrec"])
 def test_the_context_of_the_request_decides(data_dir, tmp_path, encoder):
     by_country, by_half = shares(trained(data_dir, tmp_path / "run", **encoder), data_dir)
     assert by_country > .9  # a third by chance

@@ -15,8 +15,9 @@ from clrec_tf.retrieval.bundle import load_bundle
 from tests import exported
 
 
-@pytest.fixture(scope="module", params=[("sasrec", "string"), ("mean", "string"), ("multi_att", "string"),
-                                        ("sasrec", "int")], ids=" ".join)
+@pytest.fixture(scope="module", ids=" ".join, params=[
+    ("sasrec", "string"), ("mean", "string"), pytest.param(("multi_att", "string"), marks=pytest.mark.long),
+    pytest.param(("sasrec", "int"), marks=pytest.mark.long)])
 def served(request, tmp_path_factory):
     """(kind, world, bundle) of an untrained model that --target_mode=all can train, exported."""
     encoder, kind = request.param

@@ -34,6 +34,7 @@ from tests.loops import ROWS
 from tests import naive_queue
 from tests import prepared_data
 from tests import small_run
+from tests.cases import in_ci
 from tests import tiny_multi
 from tests.test_published_encoders import clicks_of
 from tests.test_published_encoders import DIM
@@ -267,7 +268,7 @@ def settings_of(name, data_dir, workdir, model=None, **training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_ci(NAMES, "rum"))
 def test_a_planted_successor_is_told_from_a_random_item(data_dir, tmp_path, name):
     config = settings_of(name, data_dir, tmp_path, dict(queue="in_batch"), epochs=8, learning_rate=0.03)
     assert small_run.run(config) == 0

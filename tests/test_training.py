@@ -21,6 +21,7 @@ from clrec_tf.training.setup import set_up
 from clrec_tf.training.validation import note_validation
 from clrec_tf.training.validation import validation_steps
 from tests import small_run
+from tests.cases import in_ci
 from tests.test_input_pipeline import expected_rows
 
 
@@ -29,7 +30,7 @@ def data_dir(tmp_path_factory):
     return small_run.prepared(tmp_path_factory.mktemp("training"))
 
 
-@pytest.mark.parametrize("queue", ["in_batch", "raw", "cached"])
+@pytest.mark.parametrize("queue", in_ci(["in_batch", "raw", "cached"], "raw", "cached"))
 def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
     settings = small_run.config(data_dir, tmp_path, model=dict(queue=queue, position="forward", max_history=3),
                                 epochs=30, learning_rate=0.03, log_every_steps=1000)
@@ -51,7 +52,9 @@ def test_a_planted_successor_is_retrieved(data_dir, tmp_path, queue):
     assert np.mean(hits) > 0.8  # 3 of 30 by chance: 0.1
 
 
-@pytest.mark.parametrize("queue,listed", [("in_batch", True), ("raw", True), ("cached", True), ("cached", False)])
+@pytest.mark.parametrize("queue,listed", [
+    ("raw", True), ("cached", False),
+    *(pytest.param(queue, True, marks=pytest.mark.long) for queue in ("in_batch", "cached"))])
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(data_dir, tmp_path, queue, listed):
     whole = small_run.config(data_dir, tmp_path / "whole", model=dict(queue=queue), time_dropout=0.2, schedule="cosine",
                               keep_checkpoints=100)

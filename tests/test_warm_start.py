@@ -12,6 +12,7 @@ from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests import query_world
 from tests import small_run
+from tests.cases import in_ci
 from tests.prepared_data import prepare_text
 
 PREPARED = dict(shard_records=16, feature_columns=("category",), multi_feature_columns=("tags",), oov_buckets=2)
@@ -43,7 +44,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", name="trained", params=list(MODELS))
+@pytest.fixture(scope="module", name="trained", params=in_ci(MODELS, "raw", "multi_cached"))
 def fixture_trained(request, days, tmp_path_factory):
     """Settings of a run on the first day, and those of its model."""
     settings = small_run.config(days[0], tmp_path_factory.mktemp(request.param) / "run", 0, MODELS[request.param])
@@ -167,7 +168,9 @@ def test_features_of_users_and_requests_are_taken_by_value(tmp_path, model):
                                 else model, init_from=settings.paths.workdir), LocalRuntime())
 
 
-@pytest.mark.parametrize("before,after", [("hour", "country"), ("country", "hour"), ("", "country"), ("country", "")])
+@pytest.mark.parametrize("before,after", [
+    ("hour", "country"), ("", "country"), *(pytest.param(*names, marks=pytest.mark.long) for names in (
+        ("country", "hour"), ("country", "")))])
 def test_a_queue_of_another_context_begins_anew(tmp_path, before, after):
     data_dir = query_world.prepared(tmp_path)
     of = lambda name, context, **train: small_run.config(

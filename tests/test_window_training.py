@@ -24,6 +24,7 @@ from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from tests.naive_windows import windows
 from tests import small_run
+from tests.cases import in_ci
 from tests.test_input_pipeline import expected_rows
 from tests.test_loss_training import assert_equal_checkpoints
 from tests.test_loss_training import impression_log
@@ -32,7 +33,6 @@ ENCODERS = {"sasrec": dict(user_encoder="sasrec", dropout=.2, queue="cached", en
             "mean": dict(user_encoder="mean", time_embedding="none", queue="raw", enqueue_per_step=9),
             "bert4rec": dict(user_encoder="bert4rec", dropout=0.0, queue="cached", enqueue_per_step=9),
             "multi_att": dict(user_encoder="multi_att", time_embedding="none", queue="in_batch")}
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "bert4rec" else name for name in ENCODERS]
 TRAIN = dict(target_mode="all", epochs=1, batch_size=16, keep_checkpoints=100, learning_rate=.03)
 
 
@@ -55,7 +55,7 @@ def assert_learns(workdir, least=.05):
     return found
 
 
-@pytest.mark.parametrize("encoder", NAMES)
+@pytest.mark.parametrize("encoder", in_ci(ENCODERS, "sasrec", "mean"))
 def test_killed_and_gone_on_equals_uninterrupted_bit_for_bit(data_dir, tmp_path, encoder):
     settings = dict(time_dropout=.3, schedule="cosine")
     assert small_run.run(config(data_dir, tmp_path / "whole", ENCODERS[encoder], **settings)) == 0
@@ -102,7 +102,8 @@ CASES = {
     "dot": ({}, dict(queue="cached", similarity="dot", enqueue_per_step=8))}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", in_ci(CASES, "full_softmax", "negative_sampling", "bce", "ipw_category",
+                                       "all_clicks_shown", "shown_cached"))
 def test_every_loss_learns(data_dir, tmp_path, case):
     loss, model = CASES[case]
     model = dict(user_encoder="sasrec", transformer_blocks=1, dropout=0.0, **model, **loss)
@@ -126,7 +127,7 @@ def test_prefill_fills_the_queue_before_the_first_step(data_dir, tmp_path, queue
     assert first["step"] == 1 and first["queue_fill"] == 40
 
 
-@pytest.mark.parametrize("encoder", NAMES)
+@pytest.mark.parametrize("encoder", in_ci(ENCODERS, "sasrec", "multi_att"))
 def test_a_planted_successor_is_served(data_dir, tmp_path, encoder):
     """It is learned, and the exported model gives the live one's vectors, with its times."""
     settings = config(data_dir, tmp_path, ENCODERS[encoder] | dict(max_history=4), epochs=15, log_every_steps=100,
