@@ -44,8 +44,8 @@ def main(config: Config) -> None:
         from clrec_tf.server import server  # pylint: disable=import-outside-toplevel
         from clrec_tf.server.versions import Versions  # pylint: disable=import-outside-toplevel
     except ImportError as error:
-        raise UserError(f"the service needs packages that do not load ({error}): pip install -c constraints.txt -e "
-                        "'.[serve]'") from error
+        raise UserError(f"the service needs packages that do not load ({error}): pip install "
+                        "'clrec_tf[serve]'") from error
     # Threads that hand over to each other cost more than they save on batches this small.
     tf.config.threading.set_intra_op_parallelism_threads(settings.serve_threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_trained(data_dir, tm
 def test_without_the_package_the_error_names_the_extra(data_dir, tmp_path, monkeypatch):
     settings = small_run.config(data_dir, tmp_path / "run", epochs=0)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(UserError, match=r"--metrics_port=9400 needs the package prometheus-client.*'.\[serve\]'"):
+    with pytest.raises(UserError, match=r"--metrics_port=9400 needs the package prometheus-client.*'clrec_tf\[serve\]'"):
         small_run.run(settings.but(metrics_port=9400))
     assert small_run.run(settings) == 0  # who asks for no metrics needs no package
 

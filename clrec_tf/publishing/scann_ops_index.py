@@ -138,5 +138,6 @@ def scann_ops():
         from scann.scann_ops.py import scann_ops as ops  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise DataError(f"--scann_export_dir needs the package scann, which does not load ({error}): install the "
-                        "versions of constraints.txt, or leave the flag out") from error
+                        "version of constraints.txt (with TensorFlow 2.20 constraints-tf220.txt), or leave the flag "
+                        "out") from error
     return ops

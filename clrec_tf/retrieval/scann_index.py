@@ -69,6 +69,7 @@ def _scann():
     try:
         from scann.scann_ops.py import scann_ops_pybind  # pylint: disable=import-outside-toplevel
     except ImportError as error:
-        raise DataError(f"this index needs the package scann, which does not load ({error}): install the versions of "
-                        "constraints.txt, or export with --index=faiss or exact") from error
+        raise DataError(f"this index needs the package scann, which does not load ({error}): install the version of "
+                        "constraints.txt (with TensorFlow 2.20 constraints-tf220.txt), or export with --index=faiss "
+                        "or exact") from error
     return scann_ops_pybind

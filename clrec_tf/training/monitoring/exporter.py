@@ -87,8 +87,7 @@ def metrics_of(config: Config, task=None):
         import prometheus_client  # pylint: disable=import-outside-toplevel
     except ImportError as error:
         raise UserError(f"--metrics_port={settings.metrics_port} needs the package prometheus-client, which does not "
-                        f"load ({error}): pip install -c constraints.txt -e '.[serve]', or leave the flag out"
-                        ) from error
+                        f"load ({error}): pip install 'clrec_tf[serve]', or leave the flag out") from error
     metrics, role, index = Metrics(prometheus_client), task.role if task else "local", task.index if task else 0
     metrics.gauge("clrec_train_process_info", "1, with what this process is.", ["role", "index", "run_id", "version"]
                   ).labels(role, index, settings.run_id or run_id_of(vars(config.paths)), clrec_tf.__version__).set(1)
