@@ -222,6 +222,19 @@ def test_a_log_that_names_no_user_is_refused(tmp_path):
                                    impressions=str(tmp_path / "log"))
 
 
+def test_rows_whose_user_is_a_word_for_nobody_are_left_out_not_bad(tmp_path):
+    """Clients that do not know their user say so by a text, over gRPC for want of another way."""
+    files = ImpressionFiles(str(tmp_path / "log"), 5, 10.0)
+    files.add([shown(2, user_id=user, time=2.0) for user in ("", " ", "null", "1")], 0.0)
+    files.publish()
+    assert read(tmp_path / "log")["user_id"].to_list() == [None, None, " ", " ", "null", "null", "1", "1"]
+    folder = prepared_data.prepare_text(
+        tmp_path, "user_id,item_id,timestamp\n" + "".join(f"1,{place % 2},{place}\n" for place in range(1, 9)),
+        min_train_length=1, impressions=str(tmp_path / "log"))
+    counts = schema_lib.load_json(os.path.join(folder, "report.json"), "", "")["impressions"]
+    assert (counts["rows"], counts["dropped_without_user"], counts["kept"], counts["bad_rows"]) == (8, 6, 2, 0)
+
+
 @pytest.mark.slow
 def test_the_queue_of_the_next_training_holds_what_was_shown(prepared, tmp_path):
     settings = small_run.config(prepared, tmp_path / "run", batch_size=4, epochs=1).but(

@@ -15,6 +15,7 @@ from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tabular_files import contents
 from clrec_tf.tabular_files import file_sets
 from clrec_tf.tabular_files import frames
+from clrec_tf.tabular_files import values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,9 @@ def open_impressions(settings: PrepareConfig) -> ImpressionSource:
         raise UserError(f"--impressions: {text}") from error
     if not served:
         return ImpressionSource(source, plain)
-    named = source.clicks.filter(pl.col("user").is_not_null())
+    # A client that does not know its user may say so by a text, as over gRPC, where every value has to be sent.
+    user = values.text(pl.col("user"), source.clicks.collect_schema()["user"], settings.null_values)
+    named = source.clicks.filter(user.is_not_null())
     with frames.readable(path):
         counts = [lazy.select(pl.len()).collect(engine="streaming").item() for lazy in (source.clicks, named)]
     return ImpressionSource(dataclasses.replace(source, clicks=named), plain, *counts)

@@ -44,7 +44,7 @@ def rows_of(shown: Sequence[Shown]) -> pl.DataFrame:
     """A row per item, by `SCHEMA`; ranks count from 1."""
     counts = [len(one.ids) for one in shown]
     each = pl.DataFrame([(one.request_id, one.model_name, one.model_version,
-                          None if one.user_id is None else str(one.user_id), round(one.time * 1000), one.popularity)
+                          None if one.user_id in (None, "") else str(one.user_id), round(one.time * 1000), one.popularity)
                          for one in shown], orient="row", schema=dict(
         request_id=pl.String, model_name=pl.String, model_version=pl.Int64, user_id=pl.String, timestamp=pl.Int64,
         popularity=pl.Float32))[np.repeat(np.arange(len(shown)), counts)]
