@@ -229,10 +229,20 @@ def test_the_rule_of_ids_is_one(text_of_id):
     assert column == refused
 
 
-def test_floats_too_large_to_be_ids(tmp_path):
-    frame = pl.DataFrame([(u, 2.0**53 + 2 * i, t) for u, i, t in ROWS], ["user", "item", "time"], orient="row")
+@pytest.mark.parametrize("column, kind, bits, text", [
+    ("item", pl.Float64, 53, "'item' holds ids from 2^53 on as floats of 64 bits"),
+    ("item", pl.Float32, 24, "'item' holds ids from 2^24 on as floats of 32 bits"),
+    ("user", pl.Float32, 24, "'user' holds ids from 2^24 on as floats of 32 bits"),
+    ("time", pl.Float32, 24, "'timestamp' holds times from 2^24 on as floats of 32 bits")])
+def test_floats_too_large_to_be_ids_or_times(tmp_path, column, kind, bits, text):
+    """As pandas makes them of integers with a missing one, and memory savers of those."""
+    frame = pl.DataFrame(ROWS, ["user", "item", "time"], orient="row")
+    number = frame[column].cast(pl.String).rank("dense").cast(pl.Int64)
+    frame = frame.with_columns((number + 2**bits - number.max() - 1).cast(kind).alias(column))
     frame.write_parquet(tmp_path / "l.parquet")
-    with pytest.raises(DataError, match=re.escape("column 'item' holds ids from 2^53 on as floats")):
+    read(tmp_path / "l.parquet")  # the largest is one less than the least that is refused
+    frame.with_columns(pl.col(column) + 1).write_parquet(tmp_path / "l.parquet")
+    with pytest.raises(DataError, match=re.escape(text)):
         read(tmp_path / "l.parquet")
 
 

@@ -19,6 +19,7 @@ def read_dense(path: str) -> tuple[list[str], np.ndarray]:
                 frame = pl.read_parquet(path, columns=["item_id", "vector"], glob=False)
                 ids, vectors = frame["item_id"], np.array(frame["vector"].to_list())
         vectors = np.asarray(vectors, np.float32)
+        values.check_exact(ids.to_frame("ids").lazy(), "ids", path)
         ids = values.whole_numbers(values.texts(ids, ()), "item", path).to_list()
     except (KeyError, ValueError) as error:
         if isinstance(error, UserError):

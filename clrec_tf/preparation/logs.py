@@ -164,8 +164,10 @@ def cleaned(source: Source, settings: PrepareConfig) -> pl.LazyFrame:
             kind = "records" if isinstance(schema[name], pl.Struct) else "lists"
             raise UserError(f"{path}: what is to be the {name} holds {kind} ({schema[name]}): name a column of single "
                             "values")
-        if name in ("user", "item") and schema[name].is_float():
+        if name in ("user", "item"):
             values.check_exact(clicks.select(name), name, path)
+        if name == "timestamp" and schema[name] in (pl.Float16, pl.Float32):
+            values.check_exact(clicks.select(name), name, path, "times")
     texts = [name for name in names if name in ("user", "item", "event", "title")
              or schema[name] == pl.String and name not in (ROW, EXTRA)]
     return clicks.with_columns(values.text(pl.col(name), schema[name], nulls).alias(name) for name in texts)

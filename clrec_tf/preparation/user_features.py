@@ -50,6 +50,7 @@ def read(users: pl.Series, settings: PrepareConfig) -> list[Column]:
                         f"{'' if ':' not in absent[0] else '; kinds are :list and :number, and a category has none'}")
     with frames.readable(path):
         frame = table.without_blank_lines().select(named, *wanted).collect()
+    values.check_exact(frame.lazy().select(named), named, path)
     ids = values.whole_numbers(values.texts(frame[named], settings.null_values), "user", path)
     if ids.is_empty():
         raise DataError(f"{path} holds no users: give the file of users, or leave it out")

@@ -15,7 +15,7 @@ _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _SCIENTIFIC = r"^[0-9]\.[0-9]+[eE]\+?[0-9]+$"
 _WHOLE, _FRACTION = r"^-?[0-9]+\.0*$", r"^-?[0-9]+\.[0-9]*$"
-LARGEST_EXACT = 2**53  # above, a column of 64-bit floats does not hold every whole number
+_FLOATS = {pl.Float16: (16, 11), pl.Float32: (32, 24), pl.Float64: (64, 53)}  # bits: of all, of exact whole numbers
 
 
 def text(column: pl.Expr, dtype: pl.DataType, nulls: Sequence[str]) -> pl.Expr:
@@ -38,14 +38,22 @@ def texts(column: pl.Series, nulls: Sequence[str]) -> pl.Series:
     return column.to_frame("value").select(value=text(pl.col("value"), column.dtype, nulls))["value"].alias(column.name)
 
 
-def check_exact(column: pl.LazyFrame, name: str, path: str) -> None:
-    """`DataError` where ids are floats in a column `name` too large to be exact: different ids may have become one."""
-    if not column.collect_schema()[name].is_float():
+def check_exact(column: pl.LazyFrame, name: str, path: str, what: str = "ids") -> None:
+    """`DataError` where ids are floats in a column `name` too large to be exact: different ids may have become one.
+
+    Args:
+      column: has that column; nothing is checked of one that holds no floats.
+      name, path: of the column and its file, for messages.
+      what: ids, or what else it holds.
+    """
+    kind = column.collect_schema()[name]
+    if not kind.is_float():
         return
-    large = pl.col(name).fill_nan(None).abs() >= LARGEST_EXACT
+    width, bits = _FLOATS[kind]
+    large = pl.col(name).fill_nan(None).abs() >= 2**bits
     if column.select(large.any()).collect(engine="streaming").item():
-        raise DataError(f"{path}: column {name!r} holds ids from 2^53 on as floats, which does not tell them apart: "
-                        "write it as integers or text")
+        raise DataError(f"{path}: column {name!r} holds {what} from 2^{bits} on as floats of {width} bits, which does "
+                        "not tell them apart: write it as integers or text")
 
 
 def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
