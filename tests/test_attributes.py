@@ -1,5 +1,6 @@
 """Attributes of items: conditions against plain loops, where they come from, and what is refused."""
 import dataclasses
+import re
 
 import numpy as np
 import polars as pl
@@ -120,6 +121,15 @@ def test_attributes_are_features_of_the_data_or_columns_of_a_file(tmp_path, capl
                           {"brand": ["unknown", *(str(n / 2) for n in range(1, 8))]})
     assert mixed["brand"].to_list() == [["unknown"] if n == 1 else [str((n - 1) / 2)] if n else [] for n in brand]
     assert caplog.messages == ["--attributes: brand is a category, since 'unknown' is no number"]
+    caplog.clear()
+    for least, is_number in ((2**53 - 6, True), (2**53 - 4, False)):  # of 6 ids the last is 2^53 - 1, or 2^53 + 1
+        found = attributes_of(ExportConfig(attributes=("brand",)), schema, catalogue,
+                              {"brand": [str(least + n) for n in range(8)]})
+        assert (found.schema["brand"] == pl.Float64) == is_number
+        expected = [least + n - 1 if n else None for n in brand]
+        assert found["brand"].to_list() == (expected if is_number else [[str(n)] if n else [] for n in expected])
+    assert re.fullmatch("--attributes: brand is a category, since '900719925474099[23]' is no number that a float tells "
+                        "from its neighbours", *caplog.messages)
     path = tmp_path / "items.csv"
     path.write_text("item_id,price,kind\n" + "".join(f"ä {n},{n / 4},a{n % 2}|b\n" for n in range(1, 60)))
     frame = attributes_of(ExportConfig(attributes=("price", "kind:list"), attribute_items=str(path)), schema, catalogue,
@@ -153,6 +163,8 @@ def test_updates_say_attributes_of_new_and_old_items():
     assert after["price"].to_list() == [3.0, 1.0, 20.0, 20.5, -1.0, 3.0, None, 4.5]
     for entry, text in (({"price": "dear"}, "attribute price is 'dear': give a finite number"),
                         ({"price": 10**400}, "attribute price is 1000.*: give a finite number"),
+                        ({"price": 2**53 + 1}, "attribute price is 9007199254740993: .* below 2.53"),
+                        ({"price": "9007199254740993"}, "attribute price is 9007199254740993: .* below 2.53"),
                         ({"x": 1}, "attributes has 'x', which the bundle lacks; attributes are kind"),
                         ({"kind": [{}]}, "attribute kind has the value {}")):
         with pytest.raises(DataError, match=text):

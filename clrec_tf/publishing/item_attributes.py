@@ -17,13 +17,15 @@ from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.serving import ExportConfig
 
 _LIST = ":list"
+_DIGITS, _INEXACT = r"^-?[0-9]+$", 2**53  # of whole numbers from there on, such as ids, several are one float
 
 
 def attributes_of(config: ExportConfig, schema: Schema, catalogue: Catalogue, feature_values: dict[str, list[str]]
                   ) -> Optional[pl.DataFrame]:
     """A row for each item of the catalogue, a column for each of --attributes, as `Attributes` takes them.
 
-    An attribute with one value per item, all of which are finite numbers, is a number, any other a category.
+    An attribute with one value per item, all of which are finite numbers, is a number, any other a category; and so are
+    whole numbers of which floats would make one of several.
 
     Args:
       config: `attributes`, and `attribute_items`, a file of items that has them as columns; else they are features of
@@ -92,12 +94,14 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
         if column.dtype == pl.String:
             numbers = column.cast(NUMBER, strict=False)
             finite = numbers.is_finite().fill_null(False)
-            if column.drop_nulls().len() and (finite | column.is_null()).all():
+            inexact = column.str.contains(_DIGITS) & (numbers.abs() >= _INEXACT)
+            if column.drop_nulls().len() and (finite | column.is_null()).all() and not inexact.any():
                 columns.append(numbers)
                 continue
             if finite.any():
-                logging.info("--attributes: %s is a category, since %r is no number", column.name,
-                             column.filter(~finite).drop_nulls()[0])
+                other = column.filter(~finite | inexact).drop_nulls()[0]
+                logging.info("--attributes: %s is a category, since %r is no number%s", column.name, other,
+                             " that a float tells from its neighbours" if inexact.any() else "")
             column = pl.DataFrame(column).select(pl.when(pl.first().is_null()).then(pl.lit([], TEXTS)).otherwise(
                 pl.concat_list(pl.first())).alias(column.name)).to_series()
         columns.append(column.fill_null([]))

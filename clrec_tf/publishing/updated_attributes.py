@@ -1,4 +1,5 @@
 """Attributes of inserted and updated items."""
+import contextlib
 from typing import Any
 from typing import Sequence
 
@@ -65,13 +66,13 @@ def updated_attributes(attributes: Attributes, positions: Sequence[int], given: 
 
 
 def _number(name, value, where) -> float:
-    if isinstance(value, str):  # as a feature of the data set has it
-        try:
-            value = float(value)
-        except ValueError:
-            pass
-    if not is_number(value):
-        raise DataError(f"{where}: attribute {name} is {value!r}: give a finite number")
+    text = value
+    if isinstance(text, str):  # as a feature of the data set has it
+        for kind in (float, int):  # of those that it can be the last, which is exact
+            with contextlib.suppress(ValueError):
+                value = kind(text)
+    if not is_number(value) or isinstance(value, int) and abs(value) >= 2**53:
+        raise DataError(f"{where}: attribute {name} is {value!r}: give a finite number, of a whole one below 2^53")
     return float(value)
 
 
