@@ -74,6 +74,12 @@ def test_a_frame_becomes_the_same_data_as_its_file(tmp_path, form):
     assert of_frames.report["items"] == small_run.ITEMS == of_frames.schema.num_items
 
 
+def test_cells_of_pandas_may_be_scalars_and_arrays_of_any_library():
+    frame = pd.DataFrame(dict(number=pd.Series([1, np.int64(2)], dtype=object),
+                              texts=[pd.array(["a"], "str"), np.array(["b", "c"])]))
+    assert tables.as_polars(frame, "clicks").rows() == [(1, ["a"]), (2, ["b", "c"])]
+
+
 def test_times_of_pandas_are_instants():
     frame = as_pandas(CLICKS)
     frame["timestamp"] = pd.to_datetime(frame["timestamp"], unit="s")

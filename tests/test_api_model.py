@@ -41,6 +41,12 @@ def test_recommendations_are_what_the_retriever_finds(model):
     lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)),
     lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)).astype({"user_id": float}),
     lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)).groupby("user_id")["item_id"].agg(list),
+    lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)).groupby("user_id")["item_id"].unique(),
+    lambda: pd.DataFrame(CLICKS.to_dict(as_series=False)).groupby("user_id")["item_id"].unique().rename(
+        "history").reset_index(),
+    lambda: CLICKS.with_columns(pl.col("user_id").cast(pl.Decimal(10, 2))),
+    lambda: {user: pd.Series(items) for user, items in HISTORIES.items()},
+    lambda: {user: pytest.importorskip("pyarrow").array(items) for user, items in HISTORIES.items()},
     lambda: {np.int64(user): tuple(items) for user, items in HISTORIES.items()}])
 def test_every_form_of_histories_is_read_alike(model, form):
     found, expected = model.recommend(form(), k=3), model.recommend(HISTORIES, k=3)
@@ -49,8 +55,14 @@ def test_every_form_of_histories_is_read_alike(model, form):
     assert rows(found) == rows(expected)
 
 
+@pytest.mark.parametrize("form", [list, np.array, lambda users: np.array([*users, None], object)[:-1], pl.Series])
+def test_users_without_a_name_are_numbered(model, form):
+    users = [items[:1] for items in HISTORIES.values()]
+    assert model.recommend(form(users), k=3).equals(model.recommend(dict(enumerate(users)), k=3))
+
+
 def test_times_are_read_where_the_time_of_the_request_is_given(model):
-    of_times = model.recommend(CLICKS, request_time=exported.NOW)
+    of_times = model.recommend(CLICKS, request_time=np.int64(exported.NOW))
     assert not of_times.equals(model.recommend(CLICKS)) and of_times.equals(model.recommend(
         CLICKS.group_by("user_id", maintain_order=True).agg(history="item_id", timestamps="timestamp").with_columns(
             request_time=exported.NOW)))
@@ -109,6 +121,12 @@ def test_who_is_unknown_is_given_the_popular_items_and_a_warning(model):
     (CLICKS.with_columns(user_id=pl.Series([np.nan, *CLICKS["user_id"][1:]])), {}, DataError,
      "user_id None is missing"),
     (CLICKS.with_columns(user_id=0.5), {}, DataError, "user_id 0.5 must be an integer or a string"),
+    (CLICKS.with_columns(user_id=2.0**53 + 2), {}, DataError, "'user_id' holds ids from 2.53 on as floats of 64 bits"),
+    (CLICKS.with_columns(timestamp=pl.Series([np.nan] + [1.0] * 9)), {}, DataError,
+     "histories: column 'timestamp' is empty in 1 of 10 rows, whose place is unknown: leave these rows out"),
+    (pd.DataFrame(CLICKS.to_dict(as_series=False)).groupby("user_id")["item_id"], {}, UserError,
+     "histories is of type SeriesGroupBy: give a list"),
+    ([["ä 8"]], dict(request_time=1.5), UserError, "request_time=1.5 is of type float: give an integer"),
     ([["ä 8"]], dict(k=2.5), UserError, "k=2.5 is of type float: give an integer"),
     ([["ä 8"]], dict(exclude_seen="no"), UserError, "exclude_seen='no' is of type str: give True or False"),
     ([["ä 8"]], dict(popularity="auto"), UserError, "popularity='auto' is of type str: give a number"),

@@ -4,15 +4,18 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 import polars as pl
 
+from clrec_tf.api import flags
 from clrec_tf.api import tables
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.user_requests import parse_request
 from clrec_tf.retrieval.user_requests import UserRequest
+from clrec_tf.tabular_files import values
 
 _FORMS = ("give a list of histories, a dict or pandas Series {user: history}, or a frame with the columns user_id and "
           "history, or user_id, item_id and timestamp")
+_AS_LIST = ("tolist", "to_list", "to_pylist")  # of NumPy's and pandas' arrays, polars' Series, Arrow's arrays
 
 
 def user_requests(histories: Any, id_type: str, query: QueryValues, request_time: Optional[int] = None
@@ -31,6 +34,7 @@ def user_requests(histories: Any, id_type: str, query: QueryValues, request_time
     Raises:
       UserError: another form. DataError: saying which user, what, and what is expected.
     """
+    request_time = None if request_time is None else flags.checked("request_time", request_time, int)
     requests, seen = [], {}  # of which the keys keep their order
     for entries in _entries(histories, request_time is not None):
         user = entries["user_id"]
@@ -49,16 +53,18 @@ def user_requests(histories: Any, id_type: str, query: QueryValues, request_time
 
 def _entries(histories, timed: bool) -> list[dict]:
     """One dict for each user, as `parse_request` takes it; with times of clicks if they are to be `timed`."""
-    if tables.is_table(histories):
+    if tables.is_table(histories) and not isinstance(histories, pl.Series):
         frame = tables.as_polars(histories, "histories")
         if "user_id" not in frame.columns or not {"history", "item_id"} & set(frame.columns):
             raise DataError(f"histories has the columns {', '.join(frame.columns)}: {_FORMS}")
         ids = {"user_id", "item_id"} & set(frame.columns)
+        for name in ids:
+            values.check_exact(frame.lazy(), name, "histories")
         frame = frame.with_columns(_whole_numbers(frame[name]) for name in ids)
         return (frame if "history" in frame.columns else _by_user(frame, timed)).to_dicts()
-    if isinstance(histories, Mapping) or tables.is_pandas(histories):
+    if isinstance(histories, Mapping) or tables.is_pandas(histories) and hasattr(histories, "items"):
         users = histories.items()
-    elif isinstance(histories, Sequence) and not isinstance(histories, (str, bytes)):
+    elif isinstance(histories, (Sequence, np.ndarray, pl.Series)) and not isinstance(histories, (str, bytes)):
         users = enumerate(histories)
     else:
         raise UserError(f"histories is of type {type(histories).__name__}: {_FORMS}")
@@ -66,10 +72,11 @@ def _entries(histories, timed: bool) -> list[dict]:
 
 
 def _items(user, history) -> list:
-    """A history's item ids as Python has them."""
-    if isinstance(history, (np.ndarray, pl.Series)):
-        return history.tolist() if isinstance(history, np.ndarray) else history.to_list()
-    if not isinstance(history, (list, tuple)):
+    """A history's item ids as Python has them, of a list or any library's array of one dimension."""
+    for method in _AS_LIST:
+        if hasattr(history, method) and not isinstance(history, np.generic):
+            return getattr(history, method)()
+    if not isinstance(history, Sequence) or isinstance(history, (str, bytes)):
         raise DataError(f"histories, user {user!r}: {history!r} is no list of item ids: {_FORMS}")
     return list(map(_plain, history))
 
@@ -79,10 +86,10 @@ def _plain(value):
 
 
 def _whole_numbers(ids: pl.Series) -> pl.Series:
-    """Ids that pandas made floating-point numbers, for one of them is missing, as integers, the missing ones null."""
-    if not ids.dtype.is_float():
+    """Ids as integers, the missing ones null, that are floats since one is missing, or decimals of a database."""
+    if not (ids.dtype.is_float() or ids.dtype.is_decimal()):
         return ids
-    known = ids.fill_nan(None)
+    known = ids.fill_nan(None) if ids.dtype.is_float() else ids
     return known.cast(pl.Int64, strict=False) if (known.floor() == known).all() else ids
 
 
@@ -91,6 +98,9 @@ def _by_user(clicks: pl.DataFrame, timed: bool) -> pl.DataFrame:
     wanted = [pl.col("item_id").alias("history")]
     if "timestamp" in clicks.columns:
         clicks = clicks.with_columns(_seconds(clicks.schema["timestamp"]).alias("timestamps"))
+        if unknown := clicks["timestamps"].null_count():
+            raise DataError(f"histories: column 'timestamp' is empty in {unknown} of {len(clicks)} rows, whose place is "
+                            "unknown: leave these rows out, or the column where all rows are in time order")
         clicks = clicks.sort("timestamps", maintain_order=True)
         wanted += ["timestamps"] if timed else []
     order = clicks.select("user_id").unique(maintain_order=True)
@@ -104,4 +114,4 @@ def _seconds(kind: pl.DataType) -> pl.Expr:
         return column.cast(pl.Datetime("us", getattr(kind, "time_zone", None))).dt.epoch("s")
     if not kind.is_numeric():
         raise DataError(f"histories: column 'timestamp' holds {kind}: give seconds or date-times")
-    return column.floor().cast(pl.Int64) if kind.is_float() else column
+    return column.floor().cast(pl.Int64, strict=False) if kind.is_float() else column

@@ -8,7 +8,7 @@ from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 
 _KINDS = "a polars or pandas DataFrame, an Arrow table, or the path of a file"
-_CELLS = "give numbers, texts, date-times, or lists of them"
+_CELLS = "give numbers, texts, date-times, or lists of them, or drop the column"
 _SHOWN = 40  # characters of a value in a message
 
 
@@ -87,11 +87,12 @@ def _series(name, title, column) -> pl.Series:
         return series.dt.replace_time_zone("UTC") if zoned else series
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
         return pl.Series(title, column.to_numpy())
-    values = column.to_numpy(object, na_value=None)
+    # Scalars of NumPy and arrays of any library in cells, as Python has them.
+    values = [value.tolist() if hasattr(value, "tolist") else value for value in column.to_numpy(object, na_value=None)]
     where = f"{name}: column {title!r}"
     _check_types(where, values)
     try:
-        return pl.Series(title, [value.tolist() if isinstance(value, np.ndarray) else value for value in values])
+        return pl.Series(title, values)
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
         raise DataError(f"{where} cannot be read ({error}): {_CELLS}") from error
 
