@@ -148,6 +148,21 @@ def test_temporary_folders_go_with_their_objects():
     assert not folder.exists()
 
 
+def test_relative_paths_stay_the_same_places_when_the_process_changes_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = clrec.prepare(CLICKS, data_dir="data", **FEATURES)
+    run = clrec.train(data, **{**TRAINED, "epochs": 1, "workdir": pathlib.Path("run")})
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir("elsewhere")
+    assert data.report["items"] == small_run.ITEMS and not run.history.is_empty()
+    assert run.export(popularity=0, recall_k=5) == str(tmp_path / "run" / "export" / "1")
+    os.chdir("..")
+    assert clrec.train("data", **{**TRAINED, "epochs": 0, "workdir": "run"}).workdir == run.workdir
+    os.rename("run", "moved")
+    with pytest.raises(DataError, match=f"workdir={tmp_path}/run holds no run"):
+        run.history  # pylint: disable=pointless-statement
+
+
 @pytest.mark.slow
 def test_ctrl_c_saves_a_checkpoint_from_which_the_same_call_goes_on(data, tmp_path):
     def interrupt():
@@ -206,6 +221,7 @@ def test_what_cannot_be_prepared_is_said(clicks, flags, error, message):
 
 def test_what_cannot_be_trained_or_evaluated_is_said(data, run, monkeypatch):
     for flags, message in ((dict(batch_size=64, queue_size=10), "--queue_size=10 is smaller than --batch_size=64"),
+                           (dict(seed=2**32), "--seed=4294967296: must be ≤ 4294967295"),
                            (dict(learning_rate=True), "learning_rate=True is of type bool: give a number"),
                            (dict(ks=[1]), r"train\(\) does not read 'ks': give it to Run.evaluate\(\)"),
                            (dict(threads=97), "TensorFlow has run in this process with other numbers of threads")):

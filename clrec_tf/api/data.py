@@ -17,11 +17,9 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.preparation.stored_inputs import STORES
 from clrec_tf.settings.stores import StoresConfig
-from clrec_tf.stores import address as addresses
 from clrec_tf.stores.files import reads_files
 from clrec_tf.system import own_log
 from clrec_tf.system.json_files import load_json
-from clrec_tf.system.local_path import local_path
 
 _TABLES = ("impressions", "user_features")  # flags that name a file of rows, for which a frame may be given too
 
@@ -31,7 +29,7 @@ class Data:
     """A prepared data set.
 
     Attributes:
-      folder: its --data_dir, which may be an address in a store; a temporary one goes with this object.
+      folder: its --data_dir, an absolute path or an address in a store; a temporary one goes with this object.
       schema: what is in it.
       pandas: whether it was made of a DataFrame of pandas, so that results are such, too.
     """
@@ -72,8 +70,8 @@ def prepare(clicks: Any, items: Any = None, **flags) -> Data:
     given = dict(input=clicks, item_features=items) | {name: flags.pop(name) for name in _TABLES if name in flags}
     settings = flags_lib.settings("prepare", flags)
     temporary = None if settings.get("data_dir") else tempfile.TemporaryDirectory(prefix="clrec-data-")
-    if temporary:
-        settings["data_dir"] = os.path.join(temporary.name, "data")
+    settings["data_dir"] = os.path.join(temporary.name, "data") if temporary else stores.lasting(
+        settings["data_dir"], "data_dir")
     with long_call(), _files({name: table for name, table in given.items() if table is not None}) as files:
         settings |= files
         kept = Config.of(**stores.without_addresses(settings, STORES))
@@ -92,8 +90,7 @@ def folder_of(data: Union[Data, str, os.PathLike]) -> str:
         return data.folder
     if not isinstance(data, (str, os.PathLike)):
         raise UserError(f"data is of type {type(data).__name__}: give what clrec_tf.prepare returned, or a data folder")
-    folder = os.fspath(data)
-    return folder if addresses.is_address(folder) else local_path(folder, "data_dir")
+    return stores.lasting(os.fspath(data), "data_dir")
 
 
 @contextlib.contextmanager

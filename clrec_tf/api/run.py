@@ -21,6 +21,7 @@ from clrec_tf.publishing.export_run import export
 from clrec_tf.reporting.runs import read_rows
 from clrec_tf.stores import names
 from clrec_tf.training.evaluate_run import evaluate
+from clrec_tf.training import run_config
 from clrec_tf.training.loop import train as train_run
 from clrec_tf.training.reporter import METRICS_LOG
 from clrec_tf.training.runtime import LocalRuntime
@@ -33,7 +34,7 @@ class Run:
     """A trained run.
 
     Attributes:
-      workdir: its folder, which may be an address in a store; a temporary one goes with this object.
+      workdir: its folder, an absolute path or an address in a store; a temporary one goes with this object.
       data: what it was trained on.
       config: its settings; paths that are addresses are empty there.
     """
@@ -44,8 +45,13 @@ class Run:
 
     @property
     def history(self) -> Union[pl.DataFrame, Any]:
-        """metrics.jsonl as a frame: a row for each step that was reported, validations as valid/…, null elsewhere."""
+        """metrics.jsonl as a frame: a row for each step that was reported, validations as valid/…, null elsewhere.
+
+        Raises:
+          DataError: the run is not there any more.
+        """
         with self._opened({}, stores.HISTORY) as config:
+            run_config.load(config.paths.workdir)  # or a run that is gone would be one without rows
             rows, _ = read_rows(os.path.join(config.paths.workdir, METRICS_LOG))
         frame = pl.DataFrame(rows, infer_schema_length=None)
         by_step = frame.group_by("step", maintain_order=True).agg(pl.all().drop_nulls().last()) if rows else frame
@@ -73,7 +79,7 @@ class Run:
           UserError: flags that do not fit the run, or a check of the bundle that fails; nothing is left then.
         """
         with long_call(), self._opened(flags_lib.settings("Run.export", flags), stores.EXPORT) as config:
-            return names.address_of(export(config))
+            return stores.lasting(names.address_of(export(config)), "export_dir")
 
     @contextlib.contextmanager
     def _opened(self, settings, openers) -> Iterator[Config]:
@@ -106,8 +112,8 @@ def train(data: Union[Data, str, os.PathLike], **flags) -> Run:
                         "clrec_tf.train, or unset it")
     settings = dict(data_dir=folder_of(data)) | flags_lib.settings("train", flags)
     temporary = None if settings.get("workdir") else tempfile.TemporaryDirectory(prefix="clrec-run-")
-    if temporary:
-        settings["workdir"] = os.path.join(temporary.name, "run")
+    settings["workdir"] = os.path.join(temporary.name, "run") if temporary else stores.lasting(
+        settings["workdir"], "workdir")
     kept = Config.of(**stores.without_addresses(settings, stores.TRAIN))
     with long_call(), stores.opened(settings, stores.TRAIN) as local:
         config = kept.but(**local)

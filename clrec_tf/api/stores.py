@@ -7,6 +7,7 @@ nobody is kept out any more. The objects that it returns remember addresses, and
 import contextlib
 import dataclasses
 import functools
+import os
 from typing import Any, Iterator, Mapping
 
 from clrec_tf.config import SECTIONS
@@ -19,6 +20,7 @@ from clrec_tf.stores import door
 from clrec_tf.stores import names
 from clrec_tf.stores.files import reads_files
 from clrec_tf.system import own_log
+from clrec_tf.system.local_path import local_path
 from clrec_tf.training import stored_run
 
 TRAIN = dict(data_dir=reads_data_set, init_from=stored_run.starts_from_run, workdir=stored_run.keeps_run)
@@ -46,6 +48,11 @@ def opened(settings: Mapping[str, Any], openers: Mapping[str, door.Opener]) -> I
     of_stores = StoresConfig(**{field.name: values[field.name] for field in dataclasses.fields(StoresConfig)})
     with door.opened(values, openers, of_stores) as local, own_log.rewritten(names.shown):
         yield {name: local[name] for name in settings}
+
+
+def lasting(path: str, flag: str) -> str:
+    """A path that stays the same place when the process changes its folder; an address of a store as it is."""
+    return path if addresses.is_address(path) else os.path.abspath(local_path(path, flag))
 
 
 def without_addresses(settings: Mapping[str, Any], openers: Mapping[str, door.Opener]) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Paths(Section):
                                   "WORKDIR/export, if the command takes --workdir).", path=True)
     plugins: tuple[str, ...] = setting((), "Python modules that register encoders and losses of your own, imported "
                                            "first; found from the current folder, or installed (docs/add_an_encoder.md).")
-    seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0)
+    seed: int = setting(0, "Seed of everything random: split, shuffling, initial values.", lower=0,
+                        upper=2**32 - 1)
 
 
 @dataclasses.dataclass(frozen=True)

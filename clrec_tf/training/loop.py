@@ -57,6 +57,9 @@ def _train(config, runtime, lock, profile, monitor) -> int:
     """`train`, of the process that has the folder for itself."""
     run = set_up(config, runtime)
     progress, settings = run.progress, config.train
+    if not run.total_steps and not progress.step:
+        runtime.close()
+        raise UserError("--epochs=0 trains nothing, and there is no run yet: give 1 or more")
     if run.finished:
         logging.info("the training in --workdir=%s is complete at step %d%s", config.paths.workdir, progress.step,
                      ", ended by early stopping" if progress.stopped_early else "")
