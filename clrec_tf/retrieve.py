@@ -143,9 +143,8 @@ def _interactive(settings: RetrieveConfig, bundle: Bundle) -> Iterator[UserReque
 def _write_embeddings(retriever: Retriever, path: str, user_ids, parts):
     """The vectors of items and of users, who come in `parts`."""
     bundle = retriever.bundle
-    items = bundle.item_vectors()
-    users = concatenated(parts, retriever.intents, items.shape[1])
-    write_embeddings(path, user_ids, users, bundle.item_ids, items, retriever.several)
+    users = concatenated(parts, retriever.intents, bundle.width)
+    write_embeddings(path, user_ids, users, bundle, retriever.several)
 
 
 def _bulk(retriever: Retriever, settings: RetrieveConfig):

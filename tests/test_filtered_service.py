@@ -12,8 +12,9 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+import clrec_tf as clrec
 from clrec_tf.config import Config, Paths
-from clrec_tf.errors import UserError
+from clrec_tf.errors import DataError, UserError
 from clrec_tf import retrieve
 from clrec_tf.publishing.update_bundle import update_bundle
 from clrec_tf.retrieval.bundle import load_bundle
@@ -208,3 +209,21 @@ def test_explanations_and_similar_items_of_the_library(bundle):
     plans = retriever.plans(requests)
     [result] = retriever.retrieve(requests, plans, retriever.encode(requests, plans))
     assert len(explanations(retriever, requests[0], plans[0], result.ids)) == 10
+
+
+def test_the_library_filters_as_the_service_does_and_says_what_is_deleted(service, bundle, tmp_path):
+    model, given = clrec.load(bundle.path), {"category": "c2", "price": {"max": 20}}
+    [expected] = service.users({"history": HISTORY, "k": 61, "filter": given})
+    found = model.recommend([HISTORY], k=61, filter=given)
+    assert found["item"].to_list() == expected["ids"] and 0 < len(found) < 10
+    item = model.item_ids[model.item_ids.tolist().index(HISTORY[0])]  # of NumPy, as it stands there
+    similar = model.similar_items(item, k=61, filter=given)["item"].to_list()
+    assert sorted(similar) == sorted(found["item"].to_list()) and model.recommend([HISTORY], k=3, filter={}).equals(
+        model.recommend([HISTORY], k=3))
+    for call in (lambda: model.recommend([HISTORY], filter={"size": 1}), lambda: model.similar_items(item, filter="x")):
+        with pytest.raises(DataError, match="filter .*attributes are category"):
+            call()
+    assert model.item_ids[~model.live].tolist() == [DELETED]
+    retrieve.main(Config(Paths(export_dir=bundle.path)).but(embeddings=str(tmp_path / "vectors.npz")))
+    with np.load(tmp_path / "vectors.npz", allow_pickle=False) as arrays:
+        assert arrays["item_ids"][~arrays["item_live"]].tolist() == [DELETED]

@@ -68,7 +68,7 @@ def _entries(histories, timed: bool) -> list[dict]:
         users = enumerate(histories)
     else:
         raise UserError(f"histories is of type {type(histories).__name__}: {_FORMS}")
-    return [dict(user_id=_plain(user), history=_items(user, history)) for user, history in users]
+    return [dict(user_id=plain(user), history=_items(user, history)) for user, history in users]
 
 
 def _items(user, history) -> list:
@@ -78,10 +78,11 @@ def _items(user, history) -> list:
             return getattr(history, method)()
     if not isinstance(history, Sequence) or isinstance(history, (str, bytes)):
         raise DataError(f"histories, user {user!r}: {history!r} is no list of item ids: {_FORMS}")
-    return list(map(_plain, history))
+    return list(map(plain, history))
 
 
-def _plain(value):
+def plain(value: Any) -> Any:
+    """A scalar of NumPy as Python has it, any other value as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -11,8 +11,10 @@ import polars as pl
 from clrec_tf.api import flags
 from clrec_tf.api import stores
 from clrec_tf.api import tables
+from clrec_tf.api.histories import plain
 from clrec_tf.api.histories import user_requests
 from clrec_tf.errors import UserError
+from clrec_tf.retrieval.attributes import ItemFilter
 from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.export_folder import checked_export_dir
@@ -45,6 +47,12 @@ class Model:
         return self.bundle.item_ids
 
     @property
+    def live(self) -> np.ndarray:
+        """bool [V] in the order of `item_ids`: whether an item can be recommended. One that `update_index` deleted
+        cannot, and is there all the same, since histories and similar items read it."""
+        return self.bundle.live
+
+    @property
     def item_vectors(self) -> np.ndarray:
         """float32 [V,W] in the order of `item_ids`: a user's scores are their products with `user_vectors`.
 
@@ -66,7 +74,9 @@ class Model:
 
     def recommend(self, histories: Any, k: int = RetrieveConfig.k, popularity: Optional[float] = None,
                   exclude_seen: bool = RetrieveConfig.exclude_seen, intents: int = RetrieveConfig.intents,
-                  merge: str = RetrieveConfig.merge, request_time: Optional[int] = None) -> Union[pl.DataFrame, Any]:
+                  merge: str = RetrieveConfig.merge, request_time: Optional[int] = None,
+                  filter: Optional[dict] = None  # pylint: disable=redefined-builtin
+                  ) -> Union[pl.DataFrame, Any]:
         """The k best items of each user, as ``python -m clrec_tf.retrieve`` finds them.
 
         Args:
@@ -76,6 +86,7 @@ class Model:
           exclude_seen: leave the history's items out.
           intents, merge: of models with several intents, see the flags.
           request_time: seconds, for models that read times; None: times of clicks only order them.
+          filter: what items must have, as requests to the service say it, such as `{"price": {"max": 20}}`.
 
         Returns:
           A row per user and item, of pandas if `histories` is, else of polars: `user`, `item`, `score`, `rank` from 1,
@@ -86,7 +97,8 @@ class Model:
           UserError: an argument out of bounds. DataError: a history that cannot be read.
         """
         retriever = Retriever(self.bundle, _options(
-            k=k, exclude_seen=exclude_seen, intents=intents, merge=merge, popularity=popularity))
+            k=k, exclude_seen=exclude_seen, intents=intents, merge=merge, popularity=popularity,
+            passing=self._passing(filter)))
         results = [result for batch in self._batches(histories, request_time) for result in retriever(batch)[0]]
         unknown = [result.user_id for result in results if result.fallback]
         if unknown:
@@ -94,9 +106,15 @@ class Model:
                           "is known: they are given the most popular items", stacklevel=2)
         return tables.of_kind(self._frame(results), tables.is_pandas(histories))
 
-    def similar_items(self, item: Union[int, str], k: int = RetrieveConfig.k) -> pl.DataFrame:
+    def similar_items(self, item: Union[int, str], k: int = RetrieveConfig.k,
+                      filter: Optional[dict] = None  # pylint: disable=redefined-builtin
+                      ) -> pl.DataFrame:
         """The k items most similar to an item, as the service finds them: by the cosine of their vectors, or by the
         inner product of a model that compares by it; whatever their popularity.
+
+        Args:
+          item: its id.
+          k, filter: as of `recommend`.
 
         Returns:
           A row per item: `item`, `score`, `rank` from 1 and, where the bundle has them, `title`.
@@ -104,10 +122,14 @@ class Model:
         Raises:
           UserError: k is out of bounds. DataError: the item is not in the bundle.
         """
-        options = _options(k=k)
-        asked = checked_item(item, self.bundle.manifest["id_type"], "similar_items")
+        options = _options(k=k, passing=self._passing(filter))
+        asked = checked_item(plain(item), self.bundle.manifest["id_type"], "similar_items")
         found = similar_items(Retriever(self.bundle, options), [asked], [options])
         return self._frame(found).drop("user", "intent")
+
+    def _passing(self, given):
+        """A filter, checked."""
+        return self.bundle.attributes.checked(given, "filter") or ()
 
     @property
     def _item_type(self):
@@ -136,12 +158,12 @@ class Model:
         return pl.DataFrame(columns)
 
 
-def _options(popularity: Optional[float] = None, **settings) -> SearchOptions:
+def _options(popularity: Optional[float] = None, passing: ItemFilter = (), **settings) -> SearchOptions:
     """Options of a search; `UserError` where a value is of another type or out of bounds."""
     hints = typing.get_type_hints(RetrieveConfig)
     settings = {name: flags.checked(name, value, hints[name]) for name, value in settings.items()}
     RetrieveConfig(**settings)  # refuses what is out of bounds
-    return SearchOptions(**settings, popularity=None if popularity is None else flags.checked(
+    return SearchOptions(**settings, passing=passing, popularity=None if popularity is None else flags.checked(
         "popularity", popularity, float))
 
 

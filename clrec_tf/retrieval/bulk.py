@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from clrec_tf.errors import DataError
+from clrec_tf.retrieval.bundle import Bundle
 from clrec_tf.retrieval.retriever import Retrieved
 from clrec_tf.retrieval.search_vectors import Intents
 from clrec_tf.retrieval.user_requests import UserRequest
@@ -84,16 +85,15 @@ def _cell(result, name):
     return getattr(result, name)
 
 
-def write_embeddings(path: str, user_ids: Sequence, users: Intents, item_ids: np.ndarray, item_vectors: np.ndarray,
-                     several: bool = False) -> None:
+def write_embeddings(path: str, user_ids: Sequence, users: Intents, bundle: Bundle, several: bool = False) -> None:
     """Writes an .npz of arrays; no pickle.
 
-    user_ids [U], user_vectors [U,d], item_ids [V] and item_vectors [V,d]. With `several` intents user_vectors is
+    user_ids [U], user_vectors [U,d], item_ids [V], item_live [V], false of deleted items, and item_vectors [V,d]. With `several` intents user_vectors is
     [U,K,d], and there are user_weights and user_intents [U,K], the numbers.
     """
     arrays = dict(user_vectors=users.vectors, user_weights=users.weights, user_intents=users.numbers) if several else (
         dict(user_vectors=users.vectors[:, 0]))
     with new_file(path, f"embeddings={path}") as temporary, open(temporary, "wb") as file:
-        np.savez(file, user_ids=np.array(user_ids, None if len(user_ids) else np.int64), item_ids=item_ids,
-                 item_vectors=item_vectors, **arrays)
+        np.savez(file, user_ids=np.array(user_ids, None if len(user_ids) else np.int64), item_ids=bundle.item_ids,
+                 item_live=bundle.live, item_vectors=bundle.item_vectors(), **arrays)
         file.flush()
