@@ -45,6 +45,14 @@ def test_a_training_and_its_continuation_are_one_run(data, tmp_path, store):
     assert len(store.search_runs([run.info.experiment_id])) == 2
 
 
+def test_a_training_that_fails_does_not_stay_a_running_one(data, tmp_path, store):
+    with pytest.raises(UserError, match="max_nonfinite_steps"):
+        small_run.run(small_run.config(data, tmp_path / "run", learning_rate=1e38, clip_norm=0.0, tracker="mlflow",
+                                       max_nonfinite_steps=0))
+    [run] = store.search_runs([store.get_experiment_by_name("shop").experiment_id])
+    assert run.info.status == "KILLED"
+
+
 def test_a_store_that_fails_later_costs_nothing(data, tmp_path, store, monkeypatch, caplog):
     def refuse(*_, **__):
         raise ConnectionError("the store is gone\nfor good")

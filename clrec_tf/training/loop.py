@@ -71,7 +71,7 @@ def _train(config, runtime, lock, profile, monitor) -> int:
     collapse = CollapseWatch(settings, run.num_items, progress.step, run.assignments.epoch_ends)
     reporter = Reporter(config.paths.workdir, progress.step, run.total_steps, settings.log_every_steps,
                         TRACKERS[settings.tracker](config), monitor)
-    with StopSignals() as stop:
+    with reporter, StopSignals() as stop:
         while not run.finished:
             until = next_event(progress.step, run, settings)
             train_until(until, run, stop, config, reporter, collapse, profile)

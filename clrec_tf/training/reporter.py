@@ -40,6 +40,14 @@ class Reporter:
                               dynamic_ncols=True)
         self._reset()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """A training that fails is told as one that did not finish; of others `close` says how they ended."""
+        if kind:
+            self.close(finished=False)
+
     def _reset(self):
         self._sums, self._steps, self._start = {}, 0, time.perf_counter()
 
