@@ -51,9 +51,13 @@ def test_seconds_taken_for_milliseconds_are_refused(tmp_path):
         read(path, **COLUMNS, timestamp_unit="ms")
 
 
-def test_a_time_without_a_date_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="-90000000000, .*before the year 5: check --timestamp_column"):
-        read(written(tmp_path, "l.csv", "who,what,when\n1,2,-90000000000\n"), **COLUMNS)
+@pytest.mark.parametrize("when, others", [("-90000000000", "1577836800"), ("0001-01-01T00:00:00", "2020-01-01T00:00:00")])
+def test_a_time_before_the_year_5_is_a_bad_row(tmp_path, when, others):
+    """Zeros of .NET's date-times among them."""
+    path = written(tmp_path, "l.csv", f"who,what,when\n1,2,{when}\n1,3,{others}\n1,4,{others}\n")
+    with pytest.raises(DataError, match="line 2: .*time stamp before the year 5(.|\n)*check --timestamp_column"):
+        read(path, **COLUMNS)
+    assert read(path, **COLUMNS, max_bad_rows=1).clicks["timestamp"].to_list() == [1577836800] * 2
 
 
 @pytest.mark.parametrize("when, noted", [("2020-01-01", True), ("1577836800000", False)])

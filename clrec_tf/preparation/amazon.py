@@ -17,6 +17,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.item_features import ItemTable
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.tabular_files import delimiters
 from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import ROW
 from clrec_tf.tabular_files import headers
@@ -91,7 +92,8 @@ def _read_products_2023(path: str, settings: PrepareConfig) -> ItemTable:
     wanted = {name: several for name, several in item_features.declared(settings).items() if name in others}
     features = wanted or {name: False for name in ("main_category",) if name in others}
     title = "title" if "title" in table.columns else None
-    return item_features.from_table(table, "parent_asin", title, features, settings.multi_separator, settings, True)
+    separator = delimiters.plain(settings.multi_separator, "multi_separator")
+    return item_features.from_table(table, "parent_asin", title, features, separator, settings, True)
 
 
 def _products_path(path: str, ending: str = "json"):

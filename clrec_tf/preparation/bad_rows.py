@@ -14,13 +14,14 @@ from clrec_tf.tabular_files.table_parts import EXTRA
 from clrec_tf.tabular_files.tally import Tally
 from clrec_tf.tabular_files.tally import tally
 from clrec_tf.tabular_files.time_units import Clock
+from clrec_tf.tabular_files import times
 
 EXAMPLES = 5
 _MANY = 1 / 3  # share of bad rows above which nobody is told how to leave them out
 _NULLS = "--null_values says which words mean that an id is missing"
 # Reason -> what to do about it beside correcting the rows.
 REASONS = {
-    "": "", "more fields than columns": "check --delimiter and --quote", "the header again": "",
+    "": "", "more fields than columns": "check --delimiter and --quote, and that the header has a name for every column", "the header again": "",
     "missing user id": f"choose another --user_column; {_NULLS}", "missing item id": _NULLS,
     "line break in an id": "check --quote",
     f"item id of over {ids.MAX_ID_LENGTH} characters or with a zero byte": "check --item_column and --delimiter",
@@ -28,6 +29,7 @@ REASONS = {
     f"item id that is no integer from 0 to {ids.LARGEST}": "--id_type=string takes such ids as text",
     "missing or unreadable time stamp": "check --timestamp_column, --timestamp_format and --timestamp_unit",
     "time stamp after the latest allowed": "--max_time allows later ones; check --timestamp_unit",
+    "time stamp before the year 5": times.REMEDY,
     "unreadable dwell time": "check --dwell_column", "missing or unreadable order": "check --order_column"}
 
 
@@ -43,14 +45,15 @@ def reason(names: list[str], settings: PrepareConfig, clock: Clock, header: tupl
     user, item = pl.col("user"), pl.col("item")
     never = pl.lit(False)
     negative = lambda column: column.str.contains(r"^-[0-9]+$")
-    late = pl.col("timestamp") > clock.latest if "timestamp" in names else never
+    seconds = pl.col("timestamp")
+    beyond = [seconds > clock.latest, seconds < times.EARLIEST_SECOND] if "timestamp" in names else [never, never]
     checks = [pl.col(EXTRA) if EXTRA in names else never]
     checks += [(user == header[0]) & (item == header[1]) if header else never]
     checks += [user.is_null(), item.is_null()]
     checks += [ids.has_line_break(user) | ids.has_line_break(item), ids.is_unfit(item)]
     checks += [negative(user) | negative(item) if settings.id_type != "string" else never]
     checks += [~ids.is_integer(item) if settings.id_type == "int" else never]
-    checks += [pl.col("timestamp").is_null() if "timestamp" in names else never, late]
+    checks += [seconds.is_null() if "timestamp" in names else never, *beyond]
     checks += [pl.col(name).is_null() if name in names else never for name in ("dwell", "order")]
     reason = pl.lit(0, pl.UInt8)
     for index in range(len(checks), 0, -1):  # the first check that fails gives the reason

@@ -48,12 +48,11 @@ def weights_of(given: Sequence[str]) -> dict[str, float]:
     """--event_weights as behaviour -> weight; `UserError` where an entry is no weight from 0 on."""
     weights = {}
     for text in given:
-        kind, _, weight = text.rpartition(":")
-        try:
-            weights[kind.strip()] = float(weight)
-        except ValueError:
-            weights[kind.strip()] = math.nan
-        if not kind or not 0 <= weights[kind.strip()] < math.inf:
+        kind, _, weight = (part.strip() for part in text.rpartition(":"))
+        if kind in weights:
+            raise UserError(f"--event_weights={','.join(given)} names {kind} twice: give it one weight")
+        weights[kind] = _number(weight)
+        if not kind or not 0 <= weights[kind] < math.inf:
             raise UserError(f"--event_weights={','.join(given)}: {text!r} must be a behaviour and a weight from 0 on, "
                             "such as buy:3")
     if given and not any(weights.values()):
@@ -75,7 +74,11 @@ def numbered(weights: dict[str, float], found: Optional[list[str]], flag: str) -
     if found is None:
         raise UserError(f"{flag}: the log has no behaviours; give --event_column, which --format=columns reads, or leave "
                         "--event_weights out")
-    names = {_same(kind, found): number for number, kind in enumerate(weights, 1)}
+    names = {}
+    for number, kind in enumerate(weights, 1):
+        if (name := _same(kind, found)) in names:
+            raise UserError(f"{flag} names {name} twice, as {kind} too: give it one weight")
+        names[name] = number
     for kind in found:
         if kind not in names:
             raise UserError(f"{flag}: {kind} has no weight, though the log has it: give it one, or leave it out with "
@@ -92,13 +95,18 @@ def numbers(events: pl.Series, names: dict[str, int]) -> pl.Series:
 
 
 def _same(wanted: str, present: list[str]) -> str:
-    """The behaviour that is meant: itself, or of truth values and whole numbers the same in other letters."""
+    """The behaviour that is meant: itself, or of truth values and numbers the same in other letters."""
     if wanted in present:
         return wanted
     for words in (_TRUE, _FALSE):
         if wanted.lower() in words and {name.lower() for name in present} <= {*_TRUE, *_FALSE}:
             return next((name for name in present if name.lower() in words), wanted)
-    without_point, with_point = wanted.removesuffix(".0"), f"{wanted}.0"
-    if without_point in present:
-        return without_point
-    return with_point if with_point in present else wanted
+    return next((name for name in present if _number(name) == _number(wanted)), wanted)
+
+
+def _number(text: str) -> float:
+    """The number that text is; NaN, which equals nothing, of other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

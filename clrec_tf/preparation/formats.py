@@ -16,7 +16,7 @@ from clrec_tf.tabular_files import delimiters
 from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import Table
 from clrec_tf.tabular_files import headers
-from clrec_tf.tabular_files import values
+from clrec_tf.tabular_files import list_texts
 
 _OPTIONAL = ("timestamp", "event", "dwell", "order")
 
@@ -96,7 +96,7 @@ def open_lists(settings: PrepareConfig) -> Source:
     wanted = {"user": settings.user_column, "item": settings.item_column} | _optional(settings)
     log_source.require_columns(table, {f"{key}_column": name for key, name in wanted.items()}, settings)
     clicks = log_source.select(table, **wanted)
-    return Source(table, sequences.exploded(clicks, table, settings.multi_separator))
+    return Source(table, sequences.exploded(clicks, table, delimiters.plain(settings.multi_separator, "multi_separator")))
 
 
 def open_named(settings: PrepareConfig) -> Table:
@@ -131,7 +131,7 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
     with frames.readable(table.path):
         head = table.rows.select(set(wanted.values())).head(headers.SAMPLE).collect()
     items = head[settings.item_column].drop_nulls()
-    lists = [text for text in items if values.parsed_list(text.strip()) is not None]
+    lists = [text for text in items if list_texts.parsed_list(text.strip()) is not None]
     ids = items.to_list()
     if not lists and sequences.inner_delimiter(table, settings.user_column, settings.item_column):
         lists = ids

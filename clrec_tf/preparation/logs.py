@@ -119,7 +119,7 @@ def _whole_ids(raw: Rows, settings: PrepareConfig, path: str) -> list[pl.Expr]:
     """Ids that are whole numbers with a fraction, without it."""
     steps = []
     for name in ("user", "item"):
-        if raw.get(any=pl.col(name).str.contains(".", literal=True).any())["any"]:
+        if raw.get(any=values.may_be_floats(pl.col(name)).any())["any"]:
             distinct = rows_lib.first_seen(raw.lazy.select(name), name, settings)[name]
             if values.are_whole(distinct, name, path):
                 steps.append(pl.col(name).map_batches(values.without_fractions, return_dtype=pl.String,

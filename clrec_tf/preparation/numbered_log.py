@@ -7,6 +7,7 @@ from clrec_tf.preparation.first_values import FirstValues
 from clrec_tf.preparation import item_features
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.tabular_files import delimiters
 
 
 def described(frames: Iterable[pl.DataFrame], ids: pl.Series, features: dict[str, bool], settings: PrepareConfig
@@ -31,7 +32,8 @@ def described(frames: Iterable[pl.DataFrame], ids: pl.Series, features: dict[str
     for column, values in first.items():
         numbers, known = values.known()
         name = column.removeprefix("f:")
-        known = item_features.feature(known.alias(column), features.get(name, False), settings.multi_separator,
+        known = item_features.feature(known.alias(column), features.get(name, False),
+                                      delimiters.plain(settings.multi_separator, "multi_separator"),
                                       settings.null_values, f"{settings.input}: column {name!r}")
         known = pl.DataFrame([pl.Series("number", numbers, items.schema["number"]), known])
         items = items.join(known, on="number", how="left", maintain_order="left")

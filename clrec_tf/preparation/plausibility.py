@@ -12,6 +12,7 @@ from typing import Optional
 import numpy as np
 import polars as pl
 
+from clrec_tf.preparation import placeholders
 from clrec_tf.preparation.splits import Clicks
 from clrec_tf.preparation.splits import DAY
 from clrec_tf.preparation.vocabulary import integers
@@ -68,7 +69,8 @@ def of_clicks(found: Seen, users: pl.Series, items: pl.Series, now: float, utc_o
         users=len(found.per_user), items=len(found.per_item),
         median_clicks_per_user=statistics.median_low(found.per_user.tolist()),
         heaviest_user=_heaviest(found.per_user, users), heaviest_item=_heaviest(found.per_item, items),
-        ids=dict(type="string" if len(odd) else "int", no_integers=len(odd), such_as=odd.head(3).to_list()))
+        ids=dict(type="string" if len(odd) else "int", no_integers=len(odd), such_as=odd.head(3).to_list())
+        | placeholders.among(users, items))
     if found.seconds is None:
         return figures
     clicks, known = int(found.at_second.sum()), found.seconds > 0
@@ -159,6 +161,10 @@ def _of_counts(figures, settings):
 
 
 def _of_ids(figures):
+    for name in ("user", "item"):
+        if words := figures["ids"].get(f"{name}s_like_missing"):
+            yield (f"{name} ids such as {', '.join(map(repr, words))} read like words for a missing {name}: if they are, "
+                   "add them to --null_values")
     odd = figures["ids"]["no_integers"]
     if 0 < odd <= FEW_ODD * figures["items"]:
         yield (f"{odd:,} of {figures['items']:,} item ids are no integers, such as "

@@ -14,7 +14,7 @@ from clrec_tf.tabular_files.frames import ROW
 from clrec_tf.tabular_files.frames import Table
 from clrec_tf.tabular_files import headers
 from clrec_tf.tabular_files.table_parts import EXTRA
-from clrec_tf.tabular_files import values
+from clrec_tf.tabular_files import list_texts
 
 _PAIR = r"^\s*(\S+)(?:\s+(\S+))?(?:\s+(\S.*?))?\s*$"
 
@@ -87,7 +87,7 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
       UserError: no row has a list of items; DataError: lists of one row differ in length.
     """
     schema = clicks.collect_schema()
-    as_list = lambda series: pl.Series([None if text is None else values.loose_list(text.strip(), separator)
+    as_list = lambda series: pl.Series([None if text is None else list_texts.loose_list(text.strip(), separator)
                                         for text in series], dtype=pl.List(pl.String))
     lists = [name for name, dtype in schema.items() if isinstance(dtype, (pl.List, pl.Array)) and name != "user"]
     with frames.readable(table.path):

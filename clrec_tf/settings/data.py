@@ -68,8 +68,9 @@ class PrepareConfig(Section):
                                  "double unless tabs or several characters separate columns; refuses a field whose "
                                  "lines look like rows.", choices=("auto", "double", "none"))
     null_values: tuple[str, ...] = setting(
-        ("nan", "NaN", "NAN", "NULL", "null", "Null", "\\N", "None", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaT",
-         "undefined"),
+        ("nan", "NaN", "NAN", "Nan", "NULL", "null", "Null", "nil", "NIL", "\\N", "None", "none", "NONE", "NA", "N/A",
+         "n/a", "#N/A", "#N/A N/A", "#NA", "#NULL!", "<NA>", "<na>", "<null>", "<NULL>", "(null)", "(NULL)", "[null]",
+         "[NULL]", "NaT", "-nan", "-NaN", "1.#QNAN", "-1.#IND", "undefined"),
         "Words that mean a missing value, as empty text and NaN do: a bad row for ids and times, else no value.")
     id_type: str = setting("auto", "Type of item ids. int: integers from 0 to 10^18 - 1, others are bad rows. string: "
                                    "text, negative numbers and longer ones too. auto: int if all are.",

@@ -114,6 +114,9 @@ def readable(path: str):
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         # Polars appends pages of advice about its own arguments; the first paragraphs say what is wrong.
         reason = " ".join(str(error).split("\n\n")[0].split())[:300]
+        if "invalid utf8" in reason:
+            raise DataError(f"{path} has a column that holds bytes that are no UTF-8 text: write it as text, such as "
+                            "hexadecimal digits") from error
         raise DataError(
             f"{path} is damaged or not in the form expected ({reason}): restore or correct the file") from error
 

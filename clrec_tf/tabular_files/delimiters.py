@@ -7,7 +7,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.tabular_files import contents
 from clrec_tf.tabular_files.room import Room
 
-LIKELY = ("\t", ";", ",", "|", "::", ":", " ")
+LIKELY = ("\t", ";", ",", "|", "::", ":", "\x01", " ")
 _STAND_INS = (0x1F, 0x1E, 0x1D, 0x1C, 0x02, 0x03)  # control characters that no text has
 
 
@@ -15,14 +15,16 @@ def plain(value: str, flag: str = "delimiter") -> str:
     r"""What a flag means: "\t" is a tab, "\x01" that character.
 
     Raises:
-      UserError: an escape that there is not, or a quote or line break.
+      UserError: an escape that there is not, a quote or line break, or no separator of values.
     """
     text = value
+    if not value and flag != "delimiter":
+        raise UserError(f"--{flag}= is empty, and would take every character for a value: give what stands between two")
     if "\\" in value and len(value) > 1:
-        if not re.fullmatch(r"(?:\\(?:[tnr\\0abefv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|[^\\])+", value):
+        if not re.fullmatch(r"(?:\\(?:[tnr\\abefv]|[0-3][0-7]{2}|0|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|[^\\])+", value):
             raise UserError(f"--{flag}={value!r} has an escape that is none: give the characters themselves, or \\t "
                             "for a tab and \\x01 for the character of that number")
-        text = codecs.decode(value.replace("\\0", "\\x00"), "unicode_escape") if value.isascii() else value
+        text = codecs.decode(value, "unicode_escape") if value.isascii() else value
     if any(mark in text for mark in '"\r\n\0'):
         raise UserError(f"--{flag}={value!r} holds a quote, line break or zero byte: give what stands between two "
                         "columns")
@@ -39,14 +41,16 @@ def guess(header: str, extension: str, wide: bool = False) -> str:
 def of_names(header: str, name: str) -> str:
     """What separates the names of a header that was not cut, one of which is wanted; "" of other lines."""
     runs = tuple(run for run in re.findall(" +", header.strip())[:1])  # columns may be padded with several spaces
+    beside = re.search(rf"(?:^|\W){re.escape(name)}(\W+)\w|\w(\W+){re.escape(name)}\W*$", header)
+    beside = [run.strip(' "') for run in beside.groups("") if run.strip(' "')] if beside else []
     cuts = lambda mark: name in (field.strip(' "') for field in header.split(mark))
-    separator = next((mark for mark in (*LIKELY[:-1], *runs) if mark in header and cuts(mark)), "")
+    separator = next((mark for mark in (*beside, *LIKELY[:-1], *runs) if mark in header and cuts(mark)), "")
     return separator or next((mark for mark in LIKELY[:-1] if mark in header), "")
 
 
 def shown(mark: str) -> str:
     """A delimiter as it is given to a flag in a shell."""
-    return "'\\t' (tab)" if mark == "\t" else f"'{mark}'"
+    return "'\\t' (tab)" if mark == "\t" else f"'{mark if mark.isprintable() else repr(mark)[1:-1]}'"
 
 
 def as_one_byte(view, delimiter: str, path: str, room: Room) -> tuple[Union[bytes, str], str]:

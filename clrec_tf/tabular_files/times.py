@@ -8,17 +8,17 @@ from absl import logging
 import numpy as np
 import polars as pl
 
-from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.tabular_files.tally import Tally
 from clrec_tf.tabular_files.tally import tally
+from clrec_tf.tabular_files import time_patterns
 from clrec_tf.tabular_files import time_units
 from clrec_tf.tabular_files.time_units import Clock
 from clrec_tf.tabular_files.time_units import PLAUSIBLE_SECOND
 from clrec_tf.tabular_files.time_units import shown
 
 LATEST_SECOND = 100_000_000_000  # the year 5138: what is later is in milliseconds
-EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier has no date
+EARLIEST_SECOND = -62_000_000_000  # the year 5: what is earlier is no date, but how .NET writes none
 _YEAR_2100 = 4_102_444_800
 REMEDY = "check --timestamp_column and --timestamp_unit"
 _LOCAL = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d %H%M%S%.f", "%Y%m%d %H%M", "%Y%m%d",
@@ -26,7 +26,6 @@ _LOCAL = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y%m%d %H%M%S%.
 _ZONED = ("%Y-%m-%d %H:%M:%S%.f%:z", "%Y-%m-%d %H:%M%:z", "%Y%m%d %H%M%S%.f%:z", "%Y%m%d %H%M%:z",
           "%Y%m%d %H:%M:%S%.f%:z")
 _DATE = r"\d{4,}[-/.T ]\d|\d{1,2}[/.-]\d{1,2}[/.-]\d"
-_AMBIGUOUS = r"^\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"  # 01/02/2024
 
 
 def clock_of(settings) -> Clock:
@@ -49,7 +48,7 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
       path: for messages.
 
     Raises:
-      UserError: dates that may be read in two ways.
+      UserError: dates that may be read in two ways; DataError: numbers that have lost digits.
     """
     column, dtype = pl.col("timestamp"), clicks.collect_schema()["timestamp"]
     shift = round(settings.utc_offset * 3600)
@@ -58,16 +57,18 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
         zoned = isinstance(dtype, pl.Datetime) and dtype.time_zone is not None
         return column.cast(pl.Datetime("us", dtype.time_zone if zoned else None)).dt.epoch("s") - (
             0 if zoned else shift), False
-    if dtype.is_numeric():
-        return as_numbers(column, dtype), True
-    column = column.cast(pl.String)
-    if settings.timestamp_format:
-        return _formatted(column, settings.timestamp_format, shift), False
-    head = clicks.select(column).drop_nulls().head(1000).collect()["timestamp"].to_list()
+    if isinstance(dtype, pl.Duration):
+        raise UserError(f"{path}: its time stamps are durations ({dtype}): name a column of times in --timestamp_column")
+    column = column if dtype.is_numeric() else column.cast(pl.String)
+    if settings.timestamp_format and not dtype.is_numeric():
+        return time_patterns.formatted(column, settings.timestamp_format, shift), False
+    first = clicks.select(column).drop_nulls().head(1000).collect()["timestamp"]
+    head = [] if dtype.is_numeric() else first.to_list()
     if sum(map(_is_number, head)) >= sum(bool(re.match(_DATE, text)) for text in head):
-        return as_numbers(column, pl.String), True
-    if pattern := _order(head, path):
-        return _formatted(column, pattern, shift), False
+        time_patterns.check_numbers(first, path)
+        return as_numbers(column, dtype if dtype.is_numeric() else pl.String), True
+    if pattern := time_patterns.of_ordered(head, path):
+        return time_patterns.formatted(column, pattern, shift), False
     _note_unit(settings)
     day = column.str.replace(r"^(\d{4})[/.](\d{1,2})[/.](\d{1,2})", "${1}-${2}-${3}")
     day = day.str.replace(r"^([0-9-]+)[Tt_]", "${1} ").str.replace(r"(:\d{2}|\d{6}),(\d+)", "${1}.${2}")
@@ -88,42 +89,6 @@ def as_numbers(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype.is_numeric():
         return _floor(column.cast(pl.Float64))
     return pl.coalesce(column.cast(pl.Int64, strict=False), _floor(column.cast(pl.Float64, strict=False)))
-
-
-def _formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
-    """Text by --timestamp_format."""
-    zoned = "%z" in pattern or "%:z" in pattern
-    try:
-        pl.Series(["0"]).str.to_datetime(pattern, strict=False)
-        if zoned or any(mark in pattern for mark in ("%H", "%I", "%T", "%R", "%X")):
-            return column.str.to_datetime(pattern, strict=False, time_unit="us", time_zone="UTC" if zoned else None
-                                          ).dt.epoch("s") - (0 if zoned else shift)
-        return column.str.to_date(pattern, strict=False).cast(pl.Datetime("us")).dt.epoch("s") - shift
-    except pl.exceptions.PolarsError as error:
-        raise UserError(f"--timestamp_format={pattern}: no pattern of a date and time such as "
-                        "'%d/%m/%Y %H:%M'") from error
-
-
-def _order(head: list[str], path: str) -> str:
-    """The pattern of dates that begin with a day or a month, told from the numbers above 12; "" of others.
-
-    Raises:
-      UserError: nothing says which it is.
-    """
-    odd = [text for text in head if re.match(_AMBIGUOUS, text)]
-    if len(odd) * 2 <= len(head):
-        return ""
-    mark = re.match(_AMBIGUOUS, odd[0])[1]
-    year = "%Y" if re.match(rf"^\d+{re.escape(mark)}\d+{re.escape(mark)}\d{{4}}", odd[0]) else "%y"
-    hour, half = ("%I", " %p") if re.search(r"[AaPp][Mm]$", odd[0].strip()) else ("%H", "")
-    rest = "" if ":" not in odd[0] else f" {hour}:%M{':%S' if odd[0].count(':') > 1 else ''}{half}"
-    forms = [f"'{first}{mark}{second}{mark}{year}{rest}'" for first, second in (("%d", "%m"), ("%m", "%d"))]
-    late = [any(int(re.split(r"\D", text)[place]) > 12 for text in odd) for place in (0, 1)]
-    if late[0] != late[1]:
-        logging.info("%s: time stamps such as %s are read as %s", path, odd[0], forms[late[1]])
-        return forms[late[1]].strip("'")
-    raise UserError(f"{path}: the time stamps, such as {odd[0]!r}, may begin with the day or with the month: give "
-                    f"--timestamp_format={forms[0]} or {forms[1]}")
 
 
 def _floor(seconds: pl.Expr) -> pl.Expr:
@@ -157,13 +122,8 @@ def check_plausible(found: Tally, path: str) -> None:
     Args:
       found: their `span`.
       path: for messages.
-
-    Raises:
-      DataError: one has no date.
     """
     latest, earliest = found.highest.get("any"), found.lowest.get("any")
-    if earliest is not None and earliest < EARLIEST_SECOND:
-        raise DataError(f"{path} has the time stamp {earliest}, which as seconds lies before the year 5: {REMEDY}")
     if latest is not None and 0 < latest < PLAUSIBLE_SECOND:
         logging.warning("the latest time stamp of %s is %d, as seconds since 1970 %s: it looks like no time; %s", path,
                         latest, shown(latest, 0.0), REMEDY)

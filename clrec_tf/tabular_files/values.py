@@ -1,21 +1,19 @@
-"""Single values of a log: white space, words for what is missing, whole numbers written as fractions, lists as text."""
-import ast
-import json
-import re
-from typing import Optional, Sequence
+"""Values of a log: white space, words for what is missing, whole numbers written as fractions, features."""
+from typing import Sequence
 
 from absl import logging
 import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.tabular_files import list_texts
 
-_SPACE = " \t\r\n\v\f\u00a0\u200b\ufeff"  # also spaces that do not break or have no width
-_BRACKETS = {"[": "]", "(": ")", "{": "}"}
-_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_SCIENTIFIC = r"^[0-9]\.[0-9]+[eE]\+?[0-9]+$"
-_WHOLE, _FRACTION = r"^-?[0-9]+\.0*$", r"^-?[0-9]+\.[0-9]*$"
+SPACE = " \t\r\n\v\f\u00a0\u200b\u3000\ufeff"  # also spaces that do not break or have no width
+_LOST = r"^[0-9](?:\.[0-9]+[eE]\+?|[eE]\+)[0-9]+$"
+_ROUND = r"^[0-9](?:\.[0-9]{1,4})?e\+(?:0[0-9]|1[0-5])$"  # as R writes 100000, where no digit is lost
+_WHOLE, _FRACTION, _NUMBER = r"^-?[0-9]+\.0*$", r"^-?[0-9]+\.[0-9]*$", r"^-?[0-9]+\.?[0-9]*$"
 _FLOATS = {pl.Float16: (16, 11), pl.Float32: (32, 24), pl.Float64: (64, 53)}  # bits: of all, of exact whole numbers
+BYTES = "holds bytes that are no UTF-8 text: write it as text, such as hexadecimal digits"
 
 
 def text(column: pl.Expr, dtype: pl.DataType, nulls: Sequence[str]) -> pl.Expr:
@@ -25,16 +23,24 @@ def text(column: pl.Expr, dtype: pl.DataType, nulls: Sequence[str]) -> pl.Expr:
         as_text = pl.when(whole).then(column.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(
             column.cast(pl.String))
         return pl.when(column.is_nan()).then(None).otherwise(as_text)
+    if isinstance(dtype, pl.Array):
+        column, dtype = column.arr.to_list(), pl.List(dtype.inner)
     if isinstance(dtype, pl.List):
         return column.list.eval(text(pl.element(), dtype.inner, nulls)).list.drop_nulls()
-    if isinstance(dtype, pl.Binary):
-        column = column.cast(pl.String, strict=False)
-    stripped = column.cast(pl.String).str.strip_chars(_SPACE)
+    if isinstance(dtype, pl.Duration):
+        column = column.dt.to_string("iso")
+    stripped = column.cast(pl.String).str.strip_chars(SPACE)
+    if dtype.is_decimal():
+        stripped = stripped.str.replace(r"(\.[0-9]*?)0+$", "$1").str.strip_chars_end(".")
     return pl.when(stripped.is_in(["", *nulls])).then(None).otherwise(stripped)
 
 
 def texts(column: pl.Series, nulls: Sequence[str]) -> pl.Series:
-    """`text` of a column in memory."""
+    """`text` of a column in memory. `DataError` where it is of bytes that are no text."""
+    try:
+        column = column.cast(pl.String) if column.dtype == pl.Binary else column
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"column {column.name!r} {BYTES}") from error
     return column.to_frame("value").select(value=text(pl.col("value"), column.dtype, nulls))["value"].alias(column.name)
 
 
@@ -61,79 +67,47 @@ def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
     return without_fractions(ids) if are_whole(ids, what, path) else ids
 
 
+def may_be_floats(ids: pl.Expr) -> pl.Expr:
+    """Whether text may be a number as programs write floats: 5801.0, 1e+05."""
+    return ids.str.contains(r"\.|[0-9]e\+")
+
+
 def are_whole(ids: pl.Series, what: str, path: str) -> bool:
-    """Whether there are ids such as "5801.0", and every number among them is whole, which is said.
+    """Whether there are ids such as "5801.0" or "1e+05", and every number among them is whole, which is said.
 
     Raises:
-      DataError: most of them have lost digits.
+      DataError: some of them have lost digits.
     """
-    if not ids.str.contains(".", literal=True).any():
-        return False
-    distinct = ids.drop_nulls().unique()
-    scientific = distinct.filter(distinct.str.contains(_SCIENTIFIC))
-    if 2 * len(scientific) > len(distinct):
-        raise DataError(f"{path}: {what} ids such as {scientific[0]} have lost their last digits: write them as "
+    distinct = ids.drop_nulls().unique(maintain_order=True)
+    distinct = distinct.to_frame("id").filter(may_be_floats(pl.col("id")).any())["id"]
+    lost = distinct.filter(distinct.str.contains(_LOST))
+    numbers = distinct.str.contains(_NUMBER).sum() + len(lost) == len(distinct)
+    rounded = lost.filter(lost.str.contains(_ROUND))
+    if 2 * len(lost) > len(distinct) or numbers and len(rounded) < len(lost):
+        example = lost.filter(~lost.is_in(rounded.implode())) if len(rounded) < len(lost) else lost
+        raise DataError(f"{path}: {what} ids such as {example[0]} have lost their last digits: write them as "
                         "integers or as text, not as floats")
     whole = distinct.filter(distinct.str.contains(_WHOLE))
-    if not len(whole) or len(whole) < distinct.str.contains(_FRACTION).sum():
+    if len(whole) < distinct.str.contains(_FRACTION).sum() or not (len(whole) or numbers and len(rounded)):
         return False
-    logging.info("%s: %s ids that are whole numbers are read as such: %s as %s", path, what, whole[0],
-                 whole[0].partition(".")[0])
+    large = whole.filter(whole.cast(pl.Float64).abs() >= LARGEST_EXACT)
+    if len(large):
+        raise DataError(f"{path}: {what} ids such as {large[0]} are floats from 2^53 on, which does not tell them apart: "
+                        "write them as integers or text")
+    example = pl.concat([whole, rounded]).head(1)
+    logging.info("%s: %s ids that are whole numbers are read as such: %s as %s", path, what, example[0],
+                 without_fractions(example)[0])
     return True
 
 
 def without_fractions(ids: pl.Series) -> pl.Series:
-    """Ids that are whole numbers, such as "5801.0", without their fraction."""
+    """Ids that are whole numbers, such as "5801.0" or "1e+05", as integers."""
+    column = pl.col("id")
     return ids.to_frame("id").select(
-        pl.when(pl.col("id").str.contains(_WHOLE)).then(pl.col("id").str.replace(r"\.0*$", ""))
-        .otherwise(pl.col("id")))["id"].alias(ids.name)
-
-
-def parsed_list(value: str) -> Optional[list[str]]:
-    """The elements of text that is a list of texts or numbers as JSON, Python or NumPy write it; None of other text."""
-    if len(value) < 2 or _BRACKETS.get(value[0]) != value[-1]:
-        return None
-    if words := _numpy_texts(value[1:-1]):
-        return words
-    for read in (json.loads, ast.literal_eval):
-        try:
-            elements = read(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            continue
-        if isinstance(elements, (list, tuple, set)) and all(
-                isinstance(element, (str, int, float, type(None))) for element in elements):
-            return [str(element) for element in elements if element is not None and element == element]  # no NaN
-        return None
-    return _numpy_list(value[1:-1].split()) if value[0] == "[" else None
-
-
-def _numpy_texts(inner: str) -> list[str]:
-    """NumPy writes texts without commas, which Python would take for one text: ['a' 'b']."""
-    quoted = re.findall(_QUOTED, inner) if "," not in re.sub(_QUOTED, "", inner) else []
-    return [text[1:-1] for text in quoted] if len(quoted) > 1 and not re.sub(_QUOTED, "", inner).strip() else []
-
-
-def _numpy_list(words: list[str]) -> Optional[list[str]]:
-    """NumPy writes numbers without commas: [1 2]."""
-    try:
-        return [word.rstrip(".") for word in words if float(word) == float(word)]
-    except ValueError:
-        return None
-
-
-def loose_list(value: str, separator: str) -> list[str]:
-    """The elements of a list of ids as text: with brackets and quotes or without, cut at the separator."""
-    elements = parsed_list(value)
-    if elements is None:
-        inner = value[1:-1] if len(value) > 1 and _BRACKETS.get(value[0]) == value[-1] else value
-        mark = next((mark for mark in (separator, ",", "|", ";") if mark in inner), None)
-        elements = [text.strip(_SPACE + "'\"") for text in (inner.split(mark) if mark else inner.split())]
-    return [element for element in elements if element]
-
-
-def is_quoted_list(value: str) -> bool:
-    """Whether text is evidently a list: of texts in quotes, in brackets."""
-    return value[1:2] in ("'", '"') and bool(parsed_list(value))
+        pl.when(column.str.contains(_WHOLE)).then(column.str.replace(r"\.0*$", "").replace("-0", "0"))
+        .when(column.str.contains(_ROUND)).then(
+            column.cast(pl.Float64, strict=False).cast(pl.Int64, strict=False).cast(pl.String))
+        .otherwise(column))["id"].alias(ids.name)
 
 
 def several(column: pl.Series, separator: str, nulls: Sequence[str], where: str) -> pl.Series:
@@ -146,16 +120,19 @@ def several(column: pl.Series, separator: str, nulls: Sequence[str], where: str)
       where: feature and file, for messages.
 
     Raises:
-      DataError: some of it is list text and some is not.
+      DataError: some of it is list text and some is not, or lists were shortened. UserError: it holds records.
     """
     lists = column
-    if not isinstance(column.dtype, pl.List):
+    if not isinstance(column.dtype, (pl.List, pl.Array)):
         present = texts(column, nulls)
-        distinct = present.drop_nulls().unique()
-        parsed = {value: elements for value in distinct if (elements := parsed_list(value)) is not None}
+        distinct = present.drop_nulls().unique(maintain_order=True)
+        _check_elements(distinct, where)
+        parsed = {value: elements for value in distinct if (elements := list_texts.parsed_list(value)) is not None}
+        if not parsed:
+            parsed = {value: elements for value in distinct if (elements := list_texts.braced_list(value)) is not None}
         if parsed and len(parsed) == len(distinct):
             lists = pl.Series([parsed.get(value) for value in present], dtype=pl.List(pl.String))
-        elif quoted := [value for value in parsed if is_quoted_list(value)]:
+        elif quoted := [value for value in parsed if list_texts.is_quoted_list(value)]:
             other = next(value for value in distinct if value not in parsed)
             raise DataError(f"{where} holds list text such as {quoted[0][:80]!r}, and other text such as "
                             f"{other[:80]!r}: write one form")
@@ -163,6 +140,17 @@ def several(column: pl.Series, separator: str, nulls: Sequence[str], where: str)
             _hint(distinct, separator, where)
             lists = present.str.split(separator)
     return texts(lists, nulls).alias(column.name)
+
+
+def _check_elements(distinct: pl.Series, where: str) -> None:
+    """`DataError` or `UserError` where text is no list of single values."""
+    for value in distinct:
+        if list_texts.is_shortened(value):
+            raise DataError(f"{where} holds lists of which the middle is missing, such as {value[:80]!r}: write them "
+                            "whole")
+        if list_texts.is_nested(value):
+            raise UserError(f"{where} holds records or lists in lists, such as {value[:80]!r}: write one list of single "
+                            "values, such as the names alone")
 
 
 def _hint(distinct: pl.Series, separator: str, where: str) -> None:
@@ -177,13 +165,15 @@ def _hint(distinct: pl.Series, separator: str, where: str) -> None:
 
 
 def single(column: pl.Series, nulls: Sequence[str], where: str) -> pl.Series:
-    """Values of a feature that has one, as text. `UserError` where all of them are lists."""
+    """Values of a feature that has one, as text. `UserError` where all of them are lists or records."""
     dtype = column.dtype
     distinct = column.drop_nulls().unique() if dtype == pl.String else column.head(0)
-    quoted = distinct.filter([is_quoted_list(value.strip()) for value in distinct]) if len(distinct) else distinct
-    if isinstance(dtype, pl.List) or len(quoted) > 0.9 * len(distinct) > 0:
+    quoted = distinct.filter([list_texts.is_quoted_list(value.strip()) for value in distinct]) if len(distinct) else distinct
+    if isinstance(dtype, (pl.List, pl.Array)) or len(quoted) > 0.9 * len(distinct) > 0:
         raise UserError(f"{where} holds lists{f' such as {quoted[0][:80]!r}' if len(quoted) else ''}: name it in "
                         "--multi_feature_columns")
+    if len(distinct) and all(list_texts.is_nested(value.strip()) for value in distinct):
+        raise UserError(f"{where} holds records such as {distinct[0][:80]!r}: name a column of single values")
     if dtype.is_float():  # whose text stays that of a float, as in a text file
         return column.fill_nan(None).cast(pl.String)
     return texts(column, nulls)
