@@ -85,13 +85,13 @@ def test_the_report_closes_a_dry_run(tmp_path, capsys):
      dict(type="string", no_integers=1, such_as=["B00x"]),
      "1 of 31 item ids are no integers, such as 'B00x', which makes all ids strings"),
     ([(u, "(Unknown)" if n == 9 else f"i{i}", t) for n, (u, i, t) in enumerate(sound(items=5))], {}, "ids",
-     dict(type="string", no_integers=6, such_as=["i0", "i1", "i2"], items_like_missing=["(Unknown)"]),
+     dict(type="string", no_integers=6, such_as=["i1", "i2", "i3"], items_like_missing=["(Unknown)"]),
      "item ids such as '(Unknown)' read like words for a missing item: if they are, add them to --null_values"),
     ([("00000000-0000-0000-0000-000000000000" if u == 7 else u, i, t) for u, i, t in sound()], {}, "ids",
      dict(type="int", no_integers=0, such_as=[], users_like_missing=["00000000-0000-0000-0000-000000000000"]),
      "user ids such as '00000000-0000-0000-0000-000000000000' read like words for a missing user"),
     ([(u, "None" if n == 9 else f"i{i}", t) for n, (u, i, t) in enumerate(sound(items=5))], dict(null_values=("NULL",)),
-     "ids", dict(type="string", no_integers=6, such_as=["i0", "i1", "i2"]), None),  # who names words has thought of it
+     "ids", dict(type="string", no_integers=6, such_as=["i1", "i2", "i3"]), None),  # who names words has thought of it
     (sound() + [(1, 3, BEGIN + 40 * DAY)], dict(split="last_days"), "parts", None,
      "the part valid has none of 40 users: see whether an outlier ends the log"),
     (sound() + [(u, i, t + 40 * DAY) for u, i, t in sound()], dict(split="last_days", valid_days=0), "in_1970", 0,

@@ -116,6 +116,11 @@ def open_named(settings: PrepareConfig) -> Table:
     fields = [field.strip().strip('"') for field in first[0].split(table.delimiter)] if first else []
     if fields == list(names):
         raise UserError(f"{flag}: the first line of {table.path} has these names already; leave --columns out")
+    ids = (settings.user_column, settings.item_column)
+    if set(ids) <= set(names) and len(fields) == len(names) and headers.stands_above(
+            [[fields[names.index(name)] for name in ids]]):
+        raise UserError(f"{flag}: the first line of {table.path}, {first[0][:100]!r}, looks like a header: leave --columns "
+                        "out and name the columns by their flags, or delete the line")
     if '"' not in "".join(first) and fields and len(fields) != len(names):
         raise UserError(f"{flag} has {len(names)} names, and the first line of {table.path}, {first[0][:100]!r}, has "
                         f"{len(fields)} fields, cut at {table.delimiter!r}: name every column, or give --delimiter")
@@ -123,7 +128,7 @@ def open_named(settings: PrepareConfig) -> Table:
 
 
 def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
-    """User and item of the header line, if there is one, which must not look like a row; nor the items like lists."""
+    """User and item of a header line, which must not look like a row; nor ids like lists, records or quoted text."""
     wanted = {f"{key}_column": name for key, name in {
         "user": settings.user_column, "item": settings.item_column, **_optional(settings)}.items()}
     if not table.first_line:
@@ -138,10 +143,26 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
     if lists and len(lists) == len(items):
         raise UserError(f"{table.path}: column {settings.item_column!r} holds lists of items, such as "
                         f"{lists[0][:80]!r}: give --format=lists (and --multi_separator)")
+    _check_ids(table, settings, head)
     if table.first_line == 1:
-        return ()
+        return (settings.user_column, settings.item_column) if settings.columns else ()
     headers.doubt(table.columns, list(wanted.values()), head.to_dicts(), table.path)
     return settings.user_column, settings.item_column
+
+
+def _check_ids(table: Table, settings: PrepareConfig, head: pl.DataFrame) -> None:
+    """`UserError` where all of the first ids are records, or stand in quotes."""
+    for name in (settings.user_column, settings.item_column):
+        ids = [text.strip() for text in head[name].drop_nulls()]
+        if ids and all(map(list_texts.is_nested, ids)):
+            inner = [column for column in table.columns if column.startswith(f"{name}.")]
+            raise UserError(f"{table.path}: column {name!r} holds records such as {ids[0][:80]!r}: name a column of single "
+                            f"values{f', such as {inner[0]}' if inner else ''}")
+        if quoted := headers.stand_in_quotes(ids):
+            read = settings.quote == "double" or settings.quote == "auto" and table.delimiter not in ("\t", " ")
+            space = f" and, for the space before the quotes, --delimiter='{table.delimiter} '" if read else ""
+            raise UserError(f"{table.path}: column {name!r} holds ids in quotes, such as {quoted[:80]}: give "
+                            f"--quote=double{space}")
 
 
 def _context(table: Table, settings: PrepareConfig) -> dict[str, str]:

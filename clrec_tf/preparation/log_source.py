@@ -126,14 +126,22 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
             continue
         only = table.columns[0] if len(table.columns) == 1 else ""
         mark = delimiters.of_names(only, name)
+        if mark and mark == table.delimiter:
+            raise UserError(f"{table.path} has quotes around whole lines, so that its header is one column {only!r}: take "
+                            "these quotes away")
         if mark:
             raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is one "
-                            f"column {only!r}; give --delimiter={delimiters.shown(mark)}")
+                            f"column {only!r}; give --delimiter={delimiters.shown(mark)}"
+                            f"{', or where spaces fill columns up, write it with tabs' if mark.isspace() and mark[1:] else ''}")
         listed = ", ".join(repr(other) if other.strip() != other or not other else other for other in table.columns)
         text = table.first_line == 2 and not settings.columns
         if text and any(map(headers.is_number, table.columns)):
             raise UserError(f"{table.path} has no column {name!r}, and its first line ({listed}) looks like a row and "
                             f"no header. {headers.remedy(len(table.columns))}")
+        line = headers.further_down(table.path, name, settings.encoding) if text else 0
+        if line:
+            raise UserError(f"{table.path} has no column {name!r} in its first line, {listed[:100]}, but line {line} "
+                            "looks like its header: delete the lines above that")
         optional = dict(timestamp_column=", or --timestamp_column= if the file is in time order",
                         title_column=", or --title_column=").get(flag, "")
         quoted = "; they stand in quotes: give --quote=double" if text and f'"{name}"' in table.columns else ""

@@ -3,6 +3,7 @@
 Each format says only where its columns stand (`formats`); checks, time stamps and bad rows are the same for all.
 """
 import dataclasses
+import itertools
 import os
 from typing import Callable, Optional
 
@@ -74,6 +75,10 @@ def open_log(settings: PrepareConfig) -> Source:
     for flag in ("user_column", "item_column"):
         if not getattr(settings, flag):
             raise UserError(f"--{flag} is empty: name the column")
+    flags = ("user_column", "item_column", "timestamp_column")
+    for one, other in itertools.combinations([flag for flag in flags if getattr(settings, flag)], 2):
+        if getattr(settings, one) == getattr(settings, other):
+            raise UserError(f"--{one} and --{other} both name {getattr(settings, one)!r}: give each its own column")
     source = FORMATS[settings.format](settings)
     if settings.timestamp_column:
         return source

@@ -1,5 +1,6 @@
 """Logs that are sequences: lines of user and item, a line per user, and rows with lists."""
 from collections import Counter
+import re
 
 import polars as pl
 
@@ -58,6 +59,8 @@ def open_per_user(settings: PrepareConfig) -> Source:
     lines, rows, mark, header = _sample(settings)
     path, body = settings.input, rows[header:]
     lengths = Counter(map(len, body))
+    if set(lengths) == {1}:
+        _check_cut(path, body, lines[header:], mark)
     if len(lengths) == 1 and 2 < len(body[0]) < 6 and len({row[0] for row in body}) < len(body):
         line = lines[0] if header else "\t".join(body[0]) if mark == " " else lines[header]
         raise UserError(f"{path}: all lines, such as {lines[header][:100]!r}, have {len(body[0])} fields, and users "
@@ -97,13 +100,14 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
         if "item" not in (*lists, *texts):
             example = head["item"][0] if len(head) else ""
             raise UserError(f"{table.path}: its items, such as {example!r}, are no lists: give --format=columns")
+        _check_elements(head["item"] if "item" in texts else head["item"].head(0), table.path)
         clicks = clicks.with_columns(pl.col(name).map_batches(as_list, return_dtype=pl.List(pl.String))
                                      for name in texts)
         clicks = clicks.with_columns(pl.col(name).arr.to_list() for name in lists if isinstance(schema[name], pl.Array))
         together = [name for name in (*lists, *texts) if not name.startswith("f:")]
-        lengths = [pl.col(name).list.len() for name in together]
+        lengths = [pl.col(name).list.len().fill_null(0) for name in together]
+        odd = clicks.filter(pl.any_horizontal([pl.lit(False), *(length != lengths[0] for length in lengths)]))
         clicks = clicks.filter(lengths[together.index("item")] > 0)
-        odd = clicks.filter(pl.any_horizontal([pl.lit(False), *(length.ne_missing(lengths[0]) for length in lengths)]))
         unequal = odd.select(ROW, *together).head(1).collect()
     if len(unequal):
         counts = ", ".join(f"{'no' if unequal[name][0] is None else len(unequal[name][0])} of {name}"
@@ -113,13 +117,25 @@ def exploded(clicks: pl.LazyFrame, table: Table, separator: str) -> pl.LazyFrame
     return clicks.explode(together)
 
 
+def _check_elements(items: pl.Series, path: str) -> None:
+    """`UserError` or `DataError` where the elements of the first lists, as text, are no ids."""
+    for text in items.drop_nulls():
+        if list_texts.is_nested(text.strip()):
+            raise UserError(f"{path}: its items, such as {text[:80]!r}, are records or lists in lists: write one list of ids "
+                            "for each user")
+        if list_texts.is_shortened(text.strip()):
+            raise DataError(f"{path}: the middle of its lists is missing, as in {text[:80]!r}: write them whole")
+
+
 def _are_lists(column: pl.Series, separator: str, loose: bool) -> bool:
-    """Whether text is lists, in brackets or between separators; `loose`: also between spaces."""
+    """Whether text is lists, in brackets or between separators; of numbers, or where `loose`, also between spaces."""
     present = [text.strip() for text in column.drop_nulls()]
     if not present:
         return False
     brackets = [text[:1] in "[({" and text[-1:] in "])}" for text in present]
-    marks = (separator, ",", "|", ";") + ((" ",) if loose else ())  # a date and time has a space, too
+    # A date and time has a space, too.
+    loose = loose or all(headers.is_number(word) for text in present for word in text.split())
+    marks = (separator, ",", "|", ";") + ((" ",) if loose else ())
     return all(brackets) or any(mark in text for text in present for mark in marks)
 
 
@@ -129,11 +145,28 @@ def _sample(settings: PrepareConfig) -> tuple[list[str], list[list[str]], str, b
     given = delimiters.plain(settings.delimiter)
     first = lines[0] if lines else ""
     mark = given or next((mark for mark in ("\t", ",") if mark in first), " ")
+    _check_plain(settings, lines)
     rows = [line.split() if mark == " " else [field.strip() for field in line.split(mark)] for line in lines]
     header = headers.stands_above(rows)
     if header:
         headers.noted(settings.input, lines[0])
     return lines, rows, mark, header
+
+
+def _check_plain(settings: PrepareConfig, lines: list[str]) -> None:
+    """`UserError` where the lines are JSON, or their fields stand in quotes or brackets, which would belong to ids."""
+    form, path = settings.format, settings.input
+    stripped = [line.strip() for line in lines]
+    if stripped and all(line[0] in "{[" and line[-1] in "}]" for line in stripped):
+        raise UserError(f"{path}: its lines, such as {stripped[0][:100]!r}, are JSON: give --format=columns, or of lists "
+                        "--format=lists, and name the columns by flags; write lists without names as plain text")
+    if len(stripped) > 1 and all(re.fullmatch(r"[^\s,]+[\s,:;]+[\[({].*[\])}]", line) for line in stripped[1:]):
+        raise UserError(f"{path}: its lines, such as {stripped[1][:100]!r}, hold lists in brackets: put a tab before them, and "
+                        "give --format=lists --columns=user,item --user_column=user --item_column=item --timestamp_column=")
+    if len(stripped) > 1 and all(line[0] == line[-1] == '"' for line in stripped[1:]):
+        raise UserError(f"{path}: the fields of its lines, such as {stripped[1][:100]!r}, stand in quotes, which "
+                        f"--format={form} does not read: give --format=columns --columns=user,item --user_column=user "
+                        "--item_column=item --timestamp_column=, or take the quotes away")
 
 
 def _check_cut(path: str, rows: list[list[str]], lines: list[str], mark: str) -> None:

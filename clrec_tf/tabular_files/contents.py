@@ -1,13 +1,11 @@
 """What a file holds, told by its first bytes and not by its name, and its bytes without their compression."""
-import bz2
 import contextlib
 import dataclasses
-import gzip
 import io
 import lzma
 import mmap
 import os
-from typing import BinaryIO, Callable, Iterator, Optional, Union
+from typing import BinaryIO, Iterator, Union
 import zipfile
 import zlib
 
@@ -16,13 +14,13 @@ import polars as pl
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.tabular_files.room import Room
+from clrec_tf.tabular_files import unpacking
 
 TEXT, PARQUET, ARROW = "text", "Parquet", "Arrow"
 _TABLES = {b"PAR1": PARQUET, b"ARROW1": ARROW}
-_ZSTD, _ZIP = b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
-_PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _HEAD = 512  # bytes that tell what a file is
-_FIRST_LINES = 10_000  # of zstd, where not all are wanted
+_CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x01\x02\x03\x1a\x1b\x1c\x1d\x1e\x1f")  # but separators
+_MOST_CONTROLS = 0.05  # share of them
 _LAYERS = 3  # archives inside archives that are opened
 _UNPACK, _EXPORT = "unpack it first", "write its table as Parquet or CSV"
 # First bytes of what is not read -> what it is, and the remedy.
@@ -34,6 +32,15 @@ _OTHERS = {
     b"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", _UNPACK), b"Rar!": ("a RAR archive", _UNPACK),
     b"\x04\x22M\x18": ("LZ4-compressed", _UNPACK), b"\xff\x06\x00\x00sNaPpY": ("Snappy-compressed", _UNPACK),
     b"\x1f\x9d": ("compressed by compress (.Z)", _UNPACK), b"%PDF": ("a PDF document", _EXPORT),
+    b"\x5d\x00\x00": ("LZMA-compressed", _UNPACK), b"x\x9c": ("zlib-compressed", _UNPACK),
+    b"x\xda": ("zlib-compressed", _UNPACK), b"PK\x05\x06": ("an empty zip", "pack the file again"),
+    b"\xff\xff\xff\xff": ("an Arrow stream", "write its table as an Arrow file or Parquet"),
+    b"FEA1": ("a Feather file of version 1", _EXPORT), b"PARE": ("an encrypted Parquet file", "write it unencrypted"),
+    b"<?xml": ("an XML document, perhaps the answer of a store that refused",
+               "download the file again, or write its table as CSV"),
+    b"$FL2": ("an SPSS file", _EXPORT), b"<stata": ("a Stata file", _EXPORT), b"MATLAB 5": ("a MATLAB file", _EXPORT),
+    **{bytes([0x50 + number]) + b"\x2a\x4d\x18": ("zstd-compressed, beginning with a frame without data",
+                                                 "unpack it first (zstd -d)") for number in range(16)},
     b"version https://git-lfs": ("a Git LFS pointer and not the file", "run git lfs pull"),
     **{b"\x80" + bytes([protocol]): ("a Python pickle", _EXPORT) for protocol in range(2, 6)}}
 
@@ -111,6 +118,8 @@ def readable(path: str):
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not {error.encoding.upper()} text ({error.reason}): convert it, or give its "
                         "--encoding") from error
+    except UnicodeError as error:  # as UTF-16 raises where no mark says which half comes first
+        raise DataError(f"{path} is no text of the given --encoding ({error}): leave the flag out, or give another") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         # Polars appends pages of advice about its own arguments; the first paragraphs say what is wrong.
         reason = " ".join(str(error).split("\n\n")[0].split())[:300]
@@ -137,10 +146,10 @@ def open_content(path: str, limit: int = -1, room: Room = Room()) -> Content:
             head = file.read(_HEAD)
         data = None
         for _ in range(_LAYERS):
-            unpacked = _unpacked(path, head, data, limit)
-            if unpacked is None:
+            inside = unpacking.unpacked(path, head, path if data is None else data, limit)
+            if inside is None:
                 break
-            data = room.keep(unpacked)
+            data = room.keep(inside)
             with Content(path, TEXT, data).open() as file:
                 head = file.read(_HEAD)
         kind = next((kind for magic, kind in _TABLES.items() if head.startswith(magic)), TEXT)
@@ -149,63 +158,20 @@ def open_content(path: str, limit: int = -1, room: Room = Room()) -> Content:
     return Content(path, kind, data)
 
 
-def _unpacked(path: str, head: bytes, data: Union[bytes, str, None], limit: int) -> Optional[Iterator[bytes]]:
-    """The bytes inside of one layer of compression; None where there is none."""
-    source = Content(path, TEXT, data)
-    for magic, opener in _PACKED.items():
-        if head.startswith(magic):
-            return _stream(lambda: opener(source.open(), "rb"), limit)
-    if head.startswith(_ZSTD):
-        return _zstd(path, source.source, limit)
-    if head.startswith(_ZIP):
-        return _only_member(path, source, limit)
-    return None
-
-
-def _stream(opened: Callable[[], BinaryIO], limit: int) -> Iterator[bytes]:
-    """A stream from its beginning to its end, or up to `limit` bytes of it."""
-    with opened() as file:
-        if limit >= 0:
-            yield file.read(limit)
-            return
-        while chunk := file.read(2**22):
-            yield chunk
-
-
-def _zstd(path: str, source: Union[str, bytes], limit: int) -> Iterator[bytes]:
-    """Polars is the only reader of zstd at hand, and it reads lines of UTF-8."""
-    try:
-        lines = pl.scan_lines(source, glob=False)
-        for frame in (lines if limit < 0 else lines.head(_FIRST_LINES)).collect_batches(engine="streaming"):
-            if len(frame):
-                yield (frame.to_series().str.join("\n")[0] + "\n").encode()
-    except pl.exceptions.ComputeError as error:
-        if "utf8" in str(error).lower().replace("-", ""):
-            raise DataError(f"{path} is zstd-compressed and not UTF-8 inside: unpack it first (zstd -d)") from error
-        raise
-
-
-def _only_member(path: str, source: Content, limit: int) -> Iterator[bytes]:
-    with source.open() as packed, zipfile.ZipFile(packed) as archive:
-        names = [info.filename for info in archive.infolist()
-                 if not info.is_dir() and not info.filename.startswith("__MACOSX/")]
-        if "[Content_Types].xml" in names:
-            raise DataError(f"{path} is an Excel workbook: save the sheet as CSV")
-        if len(names) != 1:
-            raise DataError(f"{path} is a zip of {len(names)} files ({', '.join(names[:5])}): unpack it, and give the "
-                            "file or folder that is meant")
-        try:
-            yield from _stream(lambda: archive.open(names[0]), limit)
-        except (RuntimeError, NotImplementedError) as error:
-            raise DataError(f"{path} is a zip that cannot be read here ({error}): unpack it first") from error
-
-
 def _check_text(path: str, head: bytes) -> None:
     """`DataError` where the first bytes are those of a kind of file that is not read."""
     other = next((other for magic, other in _OTHERS.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
         other = ("a tar archive", _UNPACK)
-    if head.lstrip()[:20].lower().startswith((b"<!doctype html", b"<html")):
+    if head.lstrip()[:20].lower().startswith((b"<!doctype html", b"<html", b"<table")):
         other = ("a web page, perhaps the answer of a download that failed", "download the file again")
     if other:
         raise DataError(f"{path} is {other[0]}: {other[1]}")
+
+
+def check_no_binary(path: str, head: bytes) -> None:
+    """`DataError` where the first bytes have so many control characters that they are no text in one byte each."""
+    found = sum(byte in _CONTROLS for byte in head)
+    if found > _MOST_CONTROLS * len(head):
+        raise DataError(f"{path} is no text, nor of a kind that is known here: write its table as Parquet or CSV, or give "
+                        "its --encoding")

@@ -3,6 +3,7 @@ import dataclasses
 import glob
 import hashlib
 import os
+import re
 from typing import Optional
 from urllib.parse import unquote
 
@@ -12,6 +13,9 @@ from clrec_tf.tabular_files import contents
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Spark and Hive write a missing value
 _HIDDEN = ("_", ".")  # names of what is no part: _SUCCESS, .crc
+_UNFINISHED = ("~", ".tmp", ".crdownload", ".partial", ".swp")
+# Folder in a table -> what the table is, some of whose files may hold deleted rows or older versions of others.
+_LAKES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 SEVERAL = "a file, several separated by commas, a pattern such as day_*.csv, or a folder of parts"
 
 
@@ -74,8 +78,9 @@ def _several(value: str) -> list[Part]:
         if os.path.exists(name):
             paths = [name]
         else:
-            paths = sorted(path for path in glob.glob(name, recursive=True)
-                           if not os.path.basename(path).startswith(_HIDDEN) and not atomic.is_incomplete(path))
+            paths = sorted((path for path in glob.glob(name, recursive=True)
+                            if not os.path.basename(path).startswith(_HIDDEN) and not atomic.is_incomplete(path)),
+                           key=_in_order)
         if not paths:
             if parts or name != value:
                 raise UserError(f"{value}: {name!r} does not exist: give {SEVERAL}")
@@ -93,13 +98,24 @@ def _parts(folder: str) -> list[Part]:
     """All files below a folder that Spark or a person would take for data."""
     parts = []
     for place, folders, names in os.walk(folder):
-        if "_delta_log" in folders:
-            raise UserError(f"{place} is a Delta table, some of whose files may be deleted rows: write its rows as "
-                            "Parquet")
-        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
-        parts += [Part(os.path.join(place, name), _partition(place))
-                  for name in sorted(names) if not (name.startswith(_HIDDEN) or atomic.is_incomplete(name))]
+        lake = next((kind for name, kind in _LAKES.items() if name in folders), "")
+        if os.path.basename(place) == "metadata" and any(name.endswith(".metadata.json") for name in names):
+            place, lake = os.path.dirname(place), "Iceberg"
+        if lake:
+            raise UserError(f"{place} is a table of {lake}, some of whose files may hold deleted rows or older versions: "
+                            "write its rows as Parquet")
+        folders[:] = sorted((name for name in folders if not name.startswith(_HIDDEN)), key=_in_order)
+        names = [name for name in names if not (name.startswith(_HIDDEN) or atomic.is_incomplete(name))]
+        if unfinished := next((name for name in names if name.endswith(_UNFINISHED)), ""):
+            raise UserError(f"{os.path.join(place, unfinished)} looks like an unfinished file or a copy of an editor: move it "
+                            "away, or name the files that are meant")
+        parts += [Part(os.path.join(place, name), _partition(place)) for name in sorted(names, key=_in_order)]
     return parts
+
+
+def _in_order(name: str) -> list:
+    """By which names are sorted: numbers in them as numbers, so that part-2 comes before part-10."""
+    return [int(text) if text.isdecimal() else text for text in re.split(r"(\d+)", name)]
 
 
 def _partition(folder: str) -> tuple[tuple[str, Optional[str]], ...]:

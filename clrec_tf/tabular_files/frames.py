@@ -8,8 +8,10 @@ from clrec_tf.errors import DataError
 from clrec_tf.tabular_files import contents
 from clrec_tf.tabular_files.contents import readable
 from clrec_tf.tabular_files import file_sets
+from clrec_tf.tabular_files import json_tables
 from clrec_tf.tabular_files.json_tables import LINE
 from clrec_tf.tabular_files.room import Room
+from clrec_tf.tabular_files.table_parts import EXTRA
 from clrec_tf.tabular_files.table_parts import open_part
 from clrec_tf.tabular_files.table_parts import Reading
 from clrec_tf.tabular_files.table_parts import TablePart
@@ -130,6 +132,8 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
         if len(files) > 1 and content.is_empty():  # as Spark writes of an empty partition
             continue
         part = open_part(content, columns, delimiter, quoted, skip_header, reading)
+        if reserved := {ROW, EXTRA, LINE} & set(part.columns):
+            raise DataError(f"{file.path} has a column called {min(reserved)}, which means something else here: rename it")
         missing = [pair for pair in file.partition if pair[0] not in part.columns]
         parts.append(dataclasses.replace(
             part, rows=part.rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in missing),
@@ -137,6 +141,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
         partition = tuple(name for name, _ in missing)
     if not parts:
         raise DataError(f"{path} holds nothing but empty files: give the files of the log")
+    parts = _with_all_entries(parts)
     return Table(path, _joined(path, parts).with_row_index(ROW), parts[0].columns, tuple(parts), partition)
 
 
@@ -144,6 +149,15 @@ def reading_of(settings) -> Reading:
     """The flags of a command that say how its --input is read."""
     room = Room(settings.scratch_dir, _BYTES_OF_A_CLICK * settings.clicks_in_memory)
     return Reading(settings.encoding, settings.quote, tuple(settings.null_values), room=room)
+
+
+def _with_all_entries(parts: list[TablePart]) -> list[TablePart]:
+    """Parts that are JSON lines, each with the entries of all: what one leaves out is missing there."""
+    if len(parts) == 1 or not all(LINE in part.rows.collect_schema() for part in parts):
+        return parts
+    names = tuple(dict.fromkeys(name for part in parts for name in part.columns))
+    return [dataclasses.replace(part, columns=names, rows=part.rows.with_columns(
+        json_tables.column(name) for name in names if name not in part.columns)) for part in parts]
 
 
 def _joined(path: str, parts: list[TablePart]) -> pl.LazyFrame:
@@ -157,8 +171,22 @@ def _joined(path: str, parts: list[TablePart]) -> pl.LazyFrame:
         return parts[0].rows
     names = parts[0].rows.collect_schema().names()
     types = [part.rows.collect_schema() for part in parts]
+    for part, schema in zip(parts, types):
+        if (EXTRA in schema, LINE in schema) != (EXTRA in types[0], LINE in types[0]):
+            raise DataError(f"{path}: {part.path} is {_form(schema)}, and {parts[0].path} {_form(types[0])}: give files of "
+                            "one kind, such as by a pattern *.csv")
     mixed = [name for name in names if len({str(schema.get(name)) for schema in types}) > 1]
+    for name in mixed:
+        nested = next((number for number, schema in enumerate(types) if schema[name].is_nested()), None)
+        if nested is not None:
+            other = next(number for number, schema in enumerate(types) if schema[name] != types[nested][name])
+            raise DataError(f"{path}: column {name!r} is {types[nested][name]} in {parts[nested].path}, and "
+                            f"{types[other][name]} in {parts[other].path}: write one type")
     return pl.concat([part.rows.select(names).with_columns(pl.col(mixed).cast(pl.String)) for part in parts])
+
+
+def _form(schema: pl.Schema) -> str:
+    return "JSON" if LINE in schema else "delimited text" if EXTRA in schema else "Parquet or Arrow"
 
 
 def show_rows(table: Table, rows: Sequence[int]) -> dict[int, str]:
@@ -169,4 +197,10 @@ def show_rows(table: Table, rows: Sequence[int]) -> dict[int, str]:
         return dict(zip(frame[ROW], [line[:200] for line in frame[LINE]]))
     texts_of = {row: table.delimiter.join("" if field is None else str(field) for field in fields)
                 for row, *fields in frame.iter_rows()}
-    return {row: text.removesuffix(table.delimiter).rstrip(table.delimiter)[:200] for row, text in texts_of.items()}
+    return {row: _printable(text.removesuffix(table.delimiter).rstrip(table.delimiter)[:200])
+            for row, text in texts_of.items()}
+
+
+def _printable(text: str) -> str:
+    """Text whose control characters are written as escapes, tabs apart."""
+    return "".join(mark if mark.isprintable() or mark == "\t" else repr(mark)[1:-1] for mark in text)

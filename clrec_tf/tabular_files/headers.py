@@ -44,6 +44,19 @@ def stands_above(rows: Sequence[Sequence[str]]) -> bool:
     return bool(below) and not any(map(whole, first)) and all(whole(field) for row in below for field in row[:2])
 
 
+def further_down(path: str, name: str, encoding: str = "") -> int:
+    """Number, from 2, of a line below the first that has the name among its fields; 0 where none of the first 100 has."""
+    lines = texts.peek(file_sets.find(path)[0].path, encoding, 100)
+    return next((number for number, line in enumerate(lines[1:], 2)
+                 if len(fields := re.split(r"[,;|\t]", line)) > 1 and name in (field.strip(' "') for field in fields)), 0)
+
+
+def stand_in_quotes(ids: Sequence[Optional[str]]) -> str:
+    """One of some ids, all of which stand in double quotes; "" where not all do."""
+    known = [text.strip() for text in ids if text and text.strip()]
+    return known[0] if known and all(len(text) > 1 and text[0] == text[-1] == '"' for text in known) else ""
+
+
 def noted(path: str, line: str) -> None:
     """Says that a header was left out."""
     logging.info("%s: line 1 is taken for a header and left out: %r", path, line[:100])

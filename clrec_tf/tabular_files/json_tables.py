@@ -11,6 +11,7 @@ from clrec_tf.tabular_files.texts import Text
 
 LINE = "__line__"  # the whole line
 _SAMPLE = 500  # lines in which columns are looked for
+_MOST_INNER = 8  # entries of an object in an object that are columns, too
 _NOT_JSON = r"([:\[,]\s*)(?:NaN|-?Infinity)\b"  # which Python writes and JSON does not know
 
 
@@ -22,7 +23,9 @@ def is_lines(text: Text) -> bool:
     if not head.startswith(b"{"):
         return False
     first, *others = [line for line in text.first_lines(5) if line.strip()]
-    return _object(first) is not None and (bool(others) or not _nested(first))
+    if _object(first) is None:  # damaged, where all others are objects
+        return len(others) > 1 and all(map(_object, others))
+    return bool(others) or not _nested(first)
 
 
 def as_lines(text: Text) -> Text:
@@ -39,18 +42,23 @@ def as_lines(text: Text) -> Text:
 
 
 def columns(text: Text) -> tuple[str, ...]:
-    """Names of the entries of the first objects."""
-    names = {}
+    """Names of the entries of the first objects; of an object in an object behind its name and a dot."""
+    names, inner = {}, {}
     for line in text.first_lines(_SAMPLE):
-        names |= dict.fromkeys(_object(line) or ())
-    return tuple(names)
+        value = _object(line) or {}
+        names |= dict.fromkeys(value)
+        inner |= dict.fromkeys(f"{name}.{entry}" for name, entries in value.items()
+                               if isinstance(entries, dict) and len(entries) <= _MOST_INNER for entry in entries)
+    return (*names, *(name for name in inner if name not in names))
 
 
 def column(name: str) -> pl.Expr:
     """An entry of each line as text, null where it is missing, null or NaN, or the line is not JSON."""
-    path, line = "$[" + json.dumps(name, ensure_ascii=False) + "]", pl.col(LINE)
-    read = line.str.json_path_match(path)
-    mended = line.str.replace_all(_NOT_JSON, "${1}null").str.json_path_match(path)
+    line, (outer, _, inner) = pl.col(LINE), name.partition(".")
+    step = lambda entry: "[" + json.dumps(entry, ensure_ascii=False) + "]"
+    paths = [f"${step(name)}", *([f"${step(outer)}{step(inner)}"] if inner else [])]
+    match = lambda text: pl.coalesce(text.str.json_path_match(path) for path in paths)
+    read, mended = match(line), match(line.str.replace_all(_NOT_JSON, "${1}null"))
     return pl.when(line.str.contains(_NOT_JSON)).then(pl.coalesce(read, mended)).otherwise(read).alias(name)
 
 

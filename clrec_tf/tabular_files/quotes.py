@@ -3,6 +3,7 @@
 A field is quoted if it begins with a quote; inside, two quotes are one. A quote in the middle of another field is a
 character like any other, which Polars sees otherwise: such lines are written anew, their fields quoted.
 """
+import contextlib
 import csv
 import dataclasses
 import io
@@ -43,6 +44,7 @@ class _Grammar:
         field = rb'(?:"(?:[^"\n]++|"")*+"\r?|[^"\n' + mark + rb']*+)'
         self.clean = re.compile(rb'(?:[^"\n]*+\n|(?:' + field + mark + rb')*+' + field + rb'\n)*+')
         self.quoted = re.compile(rb'"((?:[^"]++|"")*+)"(?=\r?(?:\n|\Z)|' + mark + rb')')
+        self.escaped = re.compile(rb'"((?:[^"\\]++|\\.|"")*+)"(?=\r?(?:\n|\Z)|' + mark + rb')', re.S)
         self.plain = re.compile(rb'[^\n' + mark + rb']*+')
         self.delimiter = delimiter
 
@@ -76,6 +78,11 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool, room: 
             break
         fields, stop, literal = _record(view, start, grammar, path)
         raw = view[start:stop]
+        if len(fields) > columns and b'\\"' in raw:  # a backslash in front may have kept a quote from closing
+            with contextlib.suppress(DataError):
+                other = _record(view, start, grammar, path, escapes=True)
+                if len(other[0]) == columns and other[1] == stop:
+                    fields, stop, literal = other
         lines = raw.rstrip(b"\n").split(b"\n")
         if len(lines) > 1:
             if not trusted:
@@ -89,7 +96,8 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool, room: 
             written = stop
         position = stop
     if inside:
-        logging.info("%s: quotes in the middle of a field are taken as characters (%d lines, the first is line %d)",
+        logging.info("%s: quotes in the middle of a field are taken as characters, as those behind a backslash (%d lines, "
+                     "the first is line %d)",
                      path, len(inside), _line(view, inside[0]))
         _copy(view, written, size, anew)
     ends = _count(view, size) + (view[size - 1:size] != b"\n")
@@ -103,15 +111,22 @@ def _copy(view, begin: int, end: int, anew: Writer) -> None:
         contents.release(view, start, min(start + _WINDOW, end))
 
 
-def _record(view, start: int, grammar: _Grammar, path: str) -> tuple[list[bytes], int, bool]:
-    """One record: its fields, where it ends (behind the line feed), and whether a quote is a mere character in it."""
+def _record(view, start: int, grammar: _Grammar, path: str, escapes: bool = False) -> tuple[list[bytes], int, bool]:
+    """One record: its fields, where it ends (behind the line feed), and whether a quote is a mere character in it.
+
+    Quotes behind a backslash are characters where a field can be read in no other way, or `escapes` says so.
+    """
     fields, position, literal = [], start, False
     while True:
         if view[position:position + 1] == b'"':
-            match = grammar.quoted.match(view, position)
+            match = None if escapes else grammar.quoted.match(view, position)
+            text = match and match[1]
             if match is None:
-                _refuse(view, start, position, path)
-            fields.append(match[1].replace(b'""', b'"'))
+                match = grammar.escaped.match(view, position)
+                if match is None or not escapes and b'\\"' not in match[1]:
+                    _refuse(view, start, position, path)
+                text, literal = re.sub(rb'\\(["\\])', rb"\1", match[1]), True
+            fields.append(text.replace(b'""', b'"'))
             position = match.end() + (view[match.end():match.end() + 1] == b"\r")
         else:
             match = grammar.plain.match(view, position)

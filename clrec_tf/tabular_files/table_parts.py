@@ -19,6 +19,7 @@ from clrec_tf.tabular_files import quotes
 from clrec_tf.tabular_files.room import Room
 from clrec_tf.tabular_files import texts
 from clrec_tf.tabular_files.texts import Text
+from clrec_tf.tabular_files import values
 
 EXTRA = "__extra__"  # what a line holds beyond its columns
 
@@ -107,12 +108,14 @@ def _scan(source, columns: Sequence[str], delimiter: str, quoted: bool, skip: in
 
 
 def _names(header: str, mark: str, quoted: bool, path: str) -> list[str]:
-    """The columns of a header line."""
+    """The columns of a header line; those without a name by their number where there are several."""
     try:
         fields = next(csv.reader([header], delimiter=mark, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE), [])
     except csv.Error as error:
         raise DataError(f"{path}, line 1 is no header ({error}): {header[:80]!r}; correct it") from error
-    return [name.strip() for name in fields]
+    names = [name.strip(values.SPACE) for name in fields]
+    unnamed = names.count("") > 1
+    return [name or (f"column {number}" if unnamed else "") for number, name in enumerate(names, 1)]
 
 
 def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip_header: bool,
@@ -120,6 +123,8 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
     header, path = text.first_line(), text.path
     if not text.lines:
         raise DataError(f"{path} is empty: it has no rows")
+    if columns is None and not header.strip(values.SPACE) and any(map(str.strip, text.first_lines(100))):
+        raise DataError(f"{path} begins with a blank line: delete the lines above its header")
     if columns is None and header.lower().startswith("sep="):
         raise DataError(f"{path} begins with Excel's line {header!r}: delete it, and give --delimiter={header[4:]!r}")
     if columns is None and header.lstrip().startswith("{"):
@@ -148,6 +153,8 @@ def _delimited(text: Text, columns, delimiter: str, quoted: Optional[bool], skip
             data = data if records.data is None else records.data
         source = text.content.source if data is None else data
         rows = _scan(source, columns, mark, quoted, int(skip_header))
+        if quoted and mark != delimiter:  # in a quoted field the delimiter is a text like any other
+            rows = rows.with_columns(pl.col(columns).str.replace_all(mark, delimiter, literal=True))
     count = None if records.count is None else records.count - int(skip_header)
     return TablePart(path, rows, tuple(columns), delimiter, 1 + int(skip_header),
                      text.lines - int(skip_header), count, records.breaks)

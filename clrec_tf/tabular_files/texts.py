@@ -82,6 +82,8 @@ def as_text(content: Content, encoding: str = "", always: bool = True, room: Roo
         used = _marked(head)
         if not used and given and always:
             used = given
+        if not used:
+            contents.check_no_binary(content.path, head)
         if not used or used == "utf-8":
             try:
                 check_utf8(view)
@@ -129,7 +131,10 @@ def check_utf8(view) -> None:
 
 def _lookup(encoding: str) -> str:
     try:
-        return codecs.lookup(encoding).name
+        found = codecs.lookup(encoding)
+        if not found._is_text_encoding or found.name == "idna":  # pylint: disable=protected-access
+            raise LookupError("it makes no text of bytes")
+        return found.name
     except LookupError as error:
         raise UserError(f"--encoding={encoding} is no encoding: give one such as utf-8, cp1252, latin-1, utf-16, gbk, "
                         "shift_jis, or leave it out") from error
@@ -208,5 +213,8 @@ def peek(path: str, encoding: str = "", count: int = 1) -> list[str]:
         raise DataError(f"{path} is a {content.kind} file, where text is expected: give --format=columns, or the text")
     with contents.readable(path), content.view() as view:
         head = view[:_HEAD]
-    used = _marked(head) or (_lookup(encoding) if encoding else "utf-8")
+    used = _marked(head) or (_lookup(encoding) if encoding else "")
+    if not used:
+        contents.check_no_binary(path, head[:4096])
+    used = used or "utf-8"
     return head.decode(used, "replace").splitlines()[:count]

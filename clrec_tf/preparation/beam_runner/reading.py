@@ -1,5 +1,6 @@
 """From files to checked rows: each file is read by itself, and judged by what all files show."""
 import dataclasses
+import itertools
 from typing import Iterator, Optional
 
 import numpy as np
@@ -150,12 +151,13 @@ def files_alike(job: Job, facts: dict) -> list[FileForm]:
     first, remedy = files[0], "write all files in one form, or prepare with --runner=local"
     for form in files[1:]:
         names = [f"{job.files[one.number]}" for one in (form, first)]
-        if set(form.columns) != set(first.columns):
+        if form.first_line != 1 and set(form.columns) != set(first.columns):  # objects of JSON may lack entries
             raise DataError(f"{job.settings.input}: {names[0]} has the columns {', '.join(form.columns)}, and "
                             f"{names[1]} {', '.join(first.columns)}: give all parts the same header, or if they have "
                             "none --columns")
         if form.types != first.types:
-            odd = next(one for one in zip(form.types, first.types) if one[0] != one[1])
+            odd = next(one for one in itertools.zip_longest(form.types, first.types, fillvalue=("another form", "absent"))
+                       if one[0] != one[1])
             raise UserError(f"--runner=beam reads each file by itself, and {names[0]} has {odd[0][0]} as {odd[0][1]}, "
                             f"{names[1]} as {odd[1][1]}: {remedy}")
         if form.first_line != first.first_line:
