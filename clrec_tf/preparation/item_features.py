@@ -15,7 +15,6 @@ from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import ROW
 from clrec_tf.tabular_files.frames import Table
 from clrec_tf.tabular_files import headers
-from clrec_tf.tabular_files.table_parts import EXTRA
 from clrec_tf.tabular_files import values
 
 MOVIELENS_GENRES = ("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
@@ -58,6 +57,8 @@ def check_match(items: pl.Series, known: pl.Series, named: str, what: str = "ite
     """
     share = items.is_in(known.implode()).mean() or 0.0
     ours, theirs = (", ".join(map(repr, series.head(3))) for series in (items, known))
+    if not share and headers.stand_in_quotes(known.head(headers.SAMPLE).to_list()):
+        raise DataError(f"{named} has ids in quotes, such as {theirs}: give --quote=double, or take the quotes away")
     if not share:
         raise DataError(f"{named} has none of the log's {len(items)} {what}: the log has ids such as {ours}, the file "
                         f"such as {theirs}; give the file of this log, its column of ids, or leave it out")
@@ -147,15 +148,15 @@ def from_table(table: Table, item: str, title: Optional[str], features: dict[str
     columns = [values.text(pl.col(name), dtypes[name], nulls).alias(canonical)
                for canonical, name in (("item", item), ("title", title)) if name]
     rows = table.without_blank_lines()
+    table.check_fields()
     with frames.readable(table.path):
-        frame = rows.select(*columns, *(pl.col(name).alias(f"f:{name}") for name in features)).collect()
-        surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect() if EXTRA in dtypes.names() else []
+        frame = rows.select(ROW, *columns, *(pl.col(name).alias(f"f:{name}") for name in features)).collect()
         values.check_exact(rows.select(item), item, table.path)
-    if len(surplus):
-        raise DataError(f"{table.path}, {table.where(surplus[ROW][0])} has more than its {len(table.columns)} "
-                        "fields: correct it (--quote says what quotes are)")
-    with frames.readable(table.path):
-        table.check_records()
+    nameless = frame.filter(pl.col("item").is_null())[ROW]
+    if len(nameless):
+        raise DataError(f"{table.path}, {table.where(nameless[0])}: an item without an id: correct it (--null_values says "
+                        "which words mean that)")
+    frame = frame.drop(ROW)
     frame = frame.unique("item", keep="first", maintain_order=True) if first_counts else frame
     for name, several in features.items():
         where = f"{table.path}: column {name!r}"

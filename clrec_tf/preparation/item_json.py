@@ -4,6 +4,7 @@ from typing import Optional, Sequence
 import polars as pl
 
 from clrec_tf.errors import DataError
+from clrec_tf.errors import UserError
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.system import json_files
 from clrec_tf.tabular_files import contents
@@ -49,6 +50,10 @@ def read(path: str, wanted: dict[str, bool], separator: str, settings: PrepareCo
         columns["title"] = pl.Series([_text(row.get(title), nulls) for _, row in items], dtype=pl.String)
     for name, several in features.items():
         entries = [row.get(name) for _, row in items]
+        long = next((entry for entry in entries if isinstance(entry, list) and len(entry) > 1), None)
+        if long and not several:
+            raise UserError(f"{path}: entry {name!r} holds lists such as {str(long)[:80]}: name it in "
+                            "--multi_feature_columns")
         if several and all(entry is None or isinstance(entry, str) for entry in entries):
             text = pl.Series(entries, dtype=pl.String)
             columns[f"f:{name}"] = values.several(text, separator, nulls, f"{path}: entry {name!r}")

@@ -48,6 +48,7 @@ def read(users: pl.Series, settings: PrepareConfig) -> list[Column]:
         raise UserError(f"--user_feature_columns={','.join(settings.user_feature_columns)}: {path} has no feature "
                         f"{absent[0]!r}: choose from {', '.join(name for name in table.columns if name != named)}"
                         f"{'' if ':' not in absent[0] else '; kinds are :list and :number, and a category has none'}")
+    table.check_fields()
     with frames.readable(path):
         frame = table.without_blank_lines().select(named, *wanted).collect()
     values.check_exact(frame.lazy().select(named), named, path)

@@ -71,6 +71,17 @@ class Table:
             raise DataError(f"{self.path} has {self.records} rows by its lines and quotes, and {read} were read: give "
                             "--quote=none if quotes are plain characters")
 
+    def check_fields(self) -> None:
+        """`DataError` where a line has more fields than there are columns, or quotes have swallowed lines."""
+        rows = self.without_blank_lines()
+        with readable(self.path):
+            surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect() if EXTRA in rows.collect_schema() else []
+        if len(surplus):
+            raise DataError(f"{self.path}, {self.where(surplus[ROW][0])} has more than its {len(self.columns)} fields: "
+                            "correct it (--quote says what quotes are)")
+        with readable(self.path):
+            self.check_records()
+
     def without_blank_lines(self) -> pl.LazyFrame:
         """The rows that have any field; of JSON, the lines that have any text."""
         if LINE in self.rows.collect_schema():

@@ -82,6 +82,8 @@ def item_id_column(columns: Sequence[str], named: str, log_column: str, path: st
       UserError: it is not evident which.
     """
     listed = ", ".join(repr(name) if name.strip() != name or not name else name for name in columns)
+    if stand_in_quotes(columns):
+        raise UserError(f"--{flag}={path}: its columns {listed} stand in quotes: give --quote=double")
     if named:
         if named not in columns:
             raise UserError(f"{path} has no column {named!r}: give --item_features_id as one of {listed}")

@@ -35,10 +35,8 @@ def loose_list(value: str, separator: str) -> list[Optional[str]]:
     return [None if element in ("...", "…") else element for element in elements]
 
 
-def braced_list(value: str) -> Optional[list[str]]:
-    """The elements of an array as PostgreSQL writes it, {a,"b c"}; None of other text."""
-    if value[:1] != "{" or value[-1:] != "}":
-        return None
+def braced_list(value: str) -> list[str]:
+    """The elements of an array as PostgreSQL writes it: {a,"b c"}."""
     return next(csv.reader([value[1:-1]], escapechar="\\", skipinitialspace=True), [])
 
 

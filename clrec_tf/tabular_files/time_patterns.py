@@ -78,8 +78,6 @@ def check_numbers(head: pl.Series, path: str) -> None:
         if 2 * len(rounded) > len(head):
             raise DataError(f"{path}: time stamps such as {rounded[0]} have lost their last digits: {written}")
         head = head.cast(pl.Float64, strict=False).drop_nulls()
-    if head.dtype == pl.Float32 and (head.abs() >= 2**24).any():
-        raise DataError(f"{path}: its time stamps are 32-bit floats, which do not hold every second: {written}")
     if len(head) and not head.dtype.is_integer() and (head.max() or 0) < PLAUSIBLE_SECOND:
         numbers = head.cast(pl.Float64).fill_nan(None).drop_nulls()
         if numbers.floor().n_unique() < numbers.n_unique():

@@ -69,7 +69,7 @@ def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
 
 def may_be_floats(ids: pl.Expr) -> pl.Expr:
     """Whether text may be a number as programs write floats: 5801.0, 1e+05."""
-    return ids.str.contains(r"\.|[0-9]e\+")
+    return ids.str.contains(r"\.|[0-9][eE]\+")
 
 
 def are_whole(ids: pl.Series, what: str, path: str) -> bool:
@@ -90,7 +90,7 @@ def are_whole(ids: pl.Series, what: str, path: str) -> bool:
     whole = distinct.filter(distinct.str.contains(_WHOLE))
     if len(whole) < distinct.str.contains(_FRACTION).sum() or not (len(whole) or numbers and len(rounded)):
         return False
-    large = whole.filter(whole.cast(pl.Float64).abs() >= LARGEST_EXACT)
+    large = whole.filter(whole.cast(pl.Float64).abs() >= 2**53)
     if len(large):
         raise DataError(f"{path}: {what} ids such as {large[0]} are floats from 2^53 on, which does not tell them apart: "
                         "write them as integers or text")
@@ -123,13 +123,15 @@ def several(column: pl.Series, separator: str, nulls: Sequence[str], where: str)
       DataError: some of it is list text and some is not, or lists were shortened. UserError: it holds records.
     """
     lists = column
+    if isinstance(column.dtype, (pl.List, pl.Array)) and column.dtype.inner.is_nested():
+        raise UserError(f"{where} holds {column.dtype}: write lists of single values")
     if not isinstance(column.dtype, (pl.List, pl.Array)):
         present = texts(column, nulls)
         distinct = present.drop_nulls().unique(maintain_order=True)
         _check_elements(distinct, where)
         parsed = {value: elements for value in distinct if (elements := list_texts.parsed_list(value)) is not None}
-        if not parsed:
-            parsed = {value: elements for value in distinct if (elements := list_texts.braced_list(value)) is not None}
+        if len(parsed) < len(distinct) and all(value[0] == "{" and value[-1] == "}" for value in distinct):
+            parsed = {value: list_texts.braced_list(value) for value in distinct}
         if parsed and len(parsed) == len(distinct):
             lists = pl.Series([parsed.get(value) for value in present], dtype=pl.List(pl.String))
         elif quoted := [value for value in parsed if list_texts.is_quoted_list(value)]:
@@ -176,4 +178,6 @@ def single(column: pl.Series, nulls: Sequence[str], where: str) -> pl.Series:
         raise UserError(f"{where} holds records such as {distinct[0][:80]!r}: name a column of single values")
     if dtype.is_float():  # whose text stays that of a float, as in a text file
         return column.fill_nan(None).cast(pl.String)
+    if dtype.is_decimal():
+        return column.cast(pl.String)
     return texts(column, nulls)
