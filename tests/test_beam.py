@@ -170,6 +170,7 @@ def test_refusals_are_those_of_one_process(given, tmp_path, groups_of_users, mon
 @pytest.mark.parametrize("second, given, message", [
     (dict(user=["u1"], item=["7"], second=[START], hour=["3"]), {}, "b.parquet has c:hour as String, .*a.parquet as Int64: .*local"),
     (dict(user=["u1"], item=[7], second=[START]), {}, "has the columns"),
+    (dict(user=["u1"], item=[7], second=["1"], hour=[3]), {}, "has timestamp as String, .*a.parquet as Int64: .*local"),
     (None, dict(beam_options="--direct_num_worker=2"), "no option --direct_num_worker:"),
     (None, dict(beam_options="--direct_num_workers=two"), "invalid int value: 'two'"),
     (None, dict(beam_options="direct"), "'direct' is no option"), (None, dict(beam_options="'"), "No closing quotation"),

@@ -106,5 +106,6 @@ def test_item_features_that_are_no_object(tmp_path, content):
 @pytest.mark.parametrize("line", ["a," * 2**20, "x" * 200_000, "\0" * 200_000])
 def test_a_header_without_end(tmp_path, line):
     path = written(tmp_path / "log.csv", line)
-    with pytest.raises(DataError, match=f"{path}(: column 'a' stands twice in the header|, line 1 is no header .field larger| is no text)"):
+    with pytest.raises(DataError, match=f"{path}(: column 'a' stands twice in the header|, line 1 is no header .field "
+                                        "larger| is no text)"):
         prepare(Config(paths=Paths(data_dir=str(tmp_path / "data")), prepare=PrepareConfig(input=str(path))))

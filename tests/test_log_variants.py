@@ -1,4 +1,4 @@
-"""Variants of what is met in the field: how programs write numbers, times, lists and files, read as meant or refused."""
+"""Variants of field logs: how programs write numbers, times, lists and files, read as they are meant or refused."""
 import bz2
 import gzip
 import json
@@ -47,8 +47,8 @@ def log_of(folder, item="i{}", time="{}", name="l.csv"):
 # Missing values.
 
 
-@pytest.mark.parametrize("word", ["nil", "NONE", "Nan", "-nan", "(null)", "[NULL]", "<null>", "#N/A N/A", "#NULL!", "1.#QNAN",
-                                  "\u3000"])
+@pytest.mark.parametrize("word", ["nil", "NONE", "Nan", "-nan", "(null)", "[NULL]", "<null>", "#N/A N/A", "#NULL!",
+                                  "1.#QNAN", "\u3000"])
 def test_further_words_for_missing(tmp_path, word):
     path = written(tmp_path, "l.csv", text().replace("i5,", f"{word},"))
     with pytest.raises(DataError, match=r"3 bad of 40 rows(.|\n)*missing item id"):
@@ -76,7 +76,8 @@ def test_how_numbers_are_written(given, expected):
 
 
 @pytest.mark.parametrize("given, words", [
-    (["9007199254740992.0", "1.0"], "9007199254740992.0 are floats from 2"), (["1.78E+12", "5", "6", "7"], "1.78E.12 have lost"),
+    (["9007199254740992.0", "1.0"], "9007199254740992.0 are floats from 2"),
+    (["1.78E+12", "5", "6", "7"], "1.78E.12 have lost"),
     (["1E+05", "5", "6"], "1E.05 have lost"), (["1.23457e+06", "5", "6"], "1.23457e.06 have lost"),
     (["1e+16", "5.0", "6.0"], "1e.16 have lost")])
 def test_numbers_that_have_lost_digits(given, words):
@@ -90,7 +91,8 @@ def test_ids_in_bytes_decimals_and_durations(tmp_path):
         return tmp_path / "l.parquet"
     number = pl.col("item").str.slice(1).cast(pl.Int64)
     assert whole(read(of(number.cast(pl.Decimal(10, 2)))), item="{}")
-    assert set(read(of(number.cast(pl.Decimal(10, 2)) + pl.lit("0.50").cast(pl.Decimal(10, 2)))).clicks["item"][:2]) == {"0.5", "3.5"}
+    halves = number.cast(pl.Decimal(10, 2)) + pl.lit("0.50").cast(pl.Decimal(10, 2))
+    assert set(read(of(halves)).clicks["item"][:2]) == {"0.5", "3.5"}
     assert refused("bytes that are no UTF-8 text: write it as text, such as hex", of(pl.lit(b"\xff\xfe")))
     assert set(read(of(pl.duration(hours=number))).clicks["item"][:2]) == {"PT0S", "PT3H"}
 
@@ -98,7 +100,8 @@ def test_ids_in_bytes_decimals_and_durations(tmp_path):
 # Times.
 
 
-@pytest.mark.parametrize("pattern", ["%c", "%d/%b/%Y:%H:%M:%S +0000", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H", "%I %p %d/%m/%Y", "%Y-%m-%d"])
+@pytest.mark.parametrize("pattern", ["%c", "%d/%b/%Y:%H:%M:%S +0000", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H",
+                                     "%I %p %d/%m/%Y", "%Y-%m-%d"])
 def test_patterns_lose_nothing(tmp_path, pattern):
     """A pattern of one letter has the clock, a Z is UTC whatever --utc_offset says, and an hour may stand alone."""
     moments = pl.Series([1000 * t for *_, t in ROWS]).cast(pl.Datetime("ms")).to_list()
@@ -110,14 +113,17 @@ def test_patterns_lose_nothing(tmp_path, pattern):
         t // exact * exact - shift for *_, t in ROWS]
 
 
-@pytest.mark.parametrize("pattern, words", [("yyyy-MM-dd", "no pattern of a date and time"), ("%Y-%m-%d %Z", "names of zones")])
+@pytest.mark.parametrize("pattern, words", [("yyyy-MM-dd", "no pattern of a date and time"),
+    ("%Y-%m-%d %Z", "names of zones")])
 def test_patterns_that_are_refused(tmp_path, pattern, words):
-    assert refused(f"--timestamp_format={pattern}: {words}", log_of(tmp_path, time="2023-11-14"), timestamp_format=pattern)
+    path = log_of(tmp_path, time="2023-11-14")
+    assert refused(f"--timestamp_format={pattern}: {words}", path, timestamp_format=pattern)
 
 
 @pytest.mark.parametrize("write, words", [
     (lambda t: f"{t:.2E}", "such as 1.70E.09 have lost their last digits: write them as seconds"),
-    (lambda t: f"{t:g}", "such as 1.7e.09 have lost"), (lambda t: t / 86_400 + 25_569, "fractions of its time stamps, such as 45244"),
+    (lambda t: f"{t:g}", "such as 1.7e.09 have lost"),
+    (lambda t: t / 86_400 + 25_569, "fractions of its time stamps, such as 45244"),
     (lambda t: (t - 1_700_000_000) / 3600, "fractions of its time stamps, such as 0.01")])
 def test_times_that_lost_digits_or_would(tmp_path, write, words):
     assert refused(words, log_of(tmp_path, time=write))
@@ -150,11 +156,14 @@ def test_a_header_of_a_later_part_is_a_bad_row(tmp_path):
 def test_names_that_are_none_or_stand_lower(tmp_path):
     more = written(tmp_path, "l.csv", text(header="user,item,time,,", more=",,"))
     assert whole(read(more)) and whole(read(written(tmp_path, "l.csv", "\ufeff\ufeff" + text())))
-    for above, words in (("\n\n", "begins with a blank line: delete"), ("# clicks\n#\n", "line 3 looks like its header: delete")):
+    for above, words in (("\n\n", "begins with a blank line: delete"),
+    ("# clicks\n#\n", "line 3 looks like its header: delete")):
         assert refused(words, written(tmp_path, "l.csv", above + text()))
-    assert refused("--user_column and --item_column both name 'user'", written(tmp_path, "l.csv", text()), item_column="user")
-    assert refused("--item_column and --timestamp_column both", tmp_path / "l.csv", timestamp_column="item")
-    assert refused("a column called __extra__", written(tmp_path, "l.csv", text(header="user,item,time,__extra__", more=",")))
+    path = written(tmp_path, "l.csv", text())
+    assert refused("--user_column and --item_column both name 'user'", path, item_column="user")
+    assert refused("--item_column and --timestamp_column both", path, timestamp_column="item")
+    path = written(tmp_path, "l.csv", text(header="user,item,time,__extra__", more=","))
+    assert refused("a column called __extra__", path)
 
 
 def test_ids_in_quotes(tmp_path):
@@ -180,14 +189,16 @@ def test_ids_in_quotes(tmp_path):
     (r'"a \"b\" c"', 'a "b" c'), (r'"a \"b, c"', 'a "b, c'), (r'"a, b\", c"', 'a, b", c'), (r'"\"a\", b"', '"a", b'),
     (r'"C:\dir\"', "C:\\dir\\"), (r'"a \\"', r"a \\")])
 def test_quotes_behind_backslashes(tmp_path, title, expected):
-    rows = text(header="user,item,time,title", more=",t").replace(",t\n", f",{title}\n", 3).replace(f",{title}\n", ",t\n", 2)
+    rows = text(header="user,item,time,title", more=",t").replace(",t\n", f",{title}\n", 3)
+    rows = rows.replace(f",{title}\n", ",t\n", 2)
     log = read(written(tmp_path, "l.csv", rows))
     assert whole(log) and log.clicks["title"][2] == expected
 
 
 def test_a_delimiter_of_several_characters_in_a_quoted_field(tmp_path):
     rows = text(mark="::", header="user,item,time,title", more='::"a::b"')
-    assert read(written(tmp_path, "l.dat", rows), delimiter="::", quote="double").clicks["title"].to_list() == ["a::b"] * 40
+    log = read(written(tmp_path, "l.dat", rows), delimiter="::", quote="double")
+    assert log.clicks["title"].to_list() == ["a::b"] * 40
 
 
 @pytest.mark.parametrize("mark, advice", [("\x01", r"\x01"), (":::", ":::"), ("~|~", "~|~"), (" | ", "|"), ("¦", "¦")])
@@ -202,8 +213,8 @@ def test_octal_delimiters_and_an_empty_separator(tmp_path):
     assert whole(read(written(tmp_path, "l.txt", text(mark="\x01")), delimiter=r"\001"))
     items = written(tmp_path, "i.csv", "item,category\n" + "".join(f"i{i},a|b\n" for i in range(11)))
     with pytest.raises(UserError, match="--multi_separator= is empty"):
-        feature_values(written(tmp_path, "l.csv", text()), item_features=str(items), multi_feature_columns=("category",),
-                       multi_separator="")
+        feature_values(written(tmp_path, "l.csv", text()), item_features=str(items), multi_separator="",
+                       multi_feature_columns=("category",))
 
 
 # Lists and records.
@@ -229,13 +240,14 @@ def test_lists_keep_their_order(tmp_path, write, times):
 @pytest.mark.parametrize("missing", ["null", '""', '"NULL"'])
 def test_missing_elements_of_lists_are_bad_rows(tmp_path, missing):
     write = lambda items: json.dumps([*items[:2], "?", *items[3:]]).replace('"?"', missing)
-    assert refused(r"5 bad of 40 rows(.|\n)*missing item id", lists(tmp_path, write), format="lists", timestamp_column="")
+    flags = dict(format="lists", timestamp_column="")
+    assert refused(r"5 bad of 40 rows(.|\n)*missing item id", lists(tmp_path, write), **flags)
     write = lambda items: "|".join([*items[:2], "", *items[3:]]) + "|"  # the last separates nothing
-    assert refused("5 bad of 40 rows", lists(tmp_path, write), format="lists", timestamp_column="")
+    assert refused("5 bad of 40 rows", lists(tmp_path, write), **flags)
 
 
 @pytest.mark.parametrize("write, words", [
-    (lambda items: "[" + " ".join(map(repr, items[:3])) + " ... " + repr(items[-1]) + "]", "middle of its lists is missing"),
+    (lambda items: f"[{' '.join(map(repr, items[:3]))} ... {items[-1]!r}]", "middle of its lists is missing"),
     (lambda items: json.dumps([[item] for item in items]), "records or lists in lists"),
     (lambda items: json.dumps([{"id": item} for item in items]), "records or lists in lists"),
     (lambda items: "[]", "the lists differ in length .0 of item, 8 of timestamp")])
@@ -248,15 +260,19 @@ def test_lists_that_are_none_of_ids(tmp_path, write, words):
 
 
 @pytest.mark.parametrize("value, nested, shortened", [
-    ("[{'id': 16, 'name': 'Action'}]", True, False), ('{"a": 1}', True, False), ("[['a'], ['b']]", True, False), ("{'a'}", False, False),
-    ("['a', 'b']", False, False), ("[]", False, False), ("{}", False, False), ("[1 2 ... 9]", False, True), ("['a' ... 'b']", False, True),
-    ("['a', ...]", False, True), ("[REC]", False, False), ("[wait ... what]", False, False), ("['a...', 'b']", False, False)])
+    ("[{'id': 16, 'name': 'Action'}]", True, False), ('{"a": 1}', True, False), ("[['a'], ['b']]", True, False),
+    ("{'a'}", False, False),
+    ("['a', 'b']", False, False), ("[]", False, False), ("{}", False, False), ("[1 2 ... 9]", False, True),
+    ("['a' ... 'b']", False, True),
+    ("['a', ...]", False, True), ("[REC]", False, False), ("[wait ... what]", False, False),
+    ("['a...', 'b']", False, False)])
 def test_what_stands_in_a_cell(value, nested, shortened):
     assert (list_texts.is_nested(value), list_texts.is_shortened(value)) == (nested, shortened)
 
 
 @pytest.mark.parametrize("value, several, words", [
-    ("[{'id': 16, 'name': 'Action'}]", True, "holds records or lists in lists, such as"), ("[1 2 ... 9]", True, "middle is missing"),
+    ("[{'id': 16, 'name': 'Action'}]", True, "holds records or lists in lists, such as"),
+    ("[1 2 ... 9]", True, "middle is missing"),
     ('{"name": "x"}', False, "holds records such as .* name a column of single values")])
 def test_features_that_are_no_values(value, several, words):
     column = pl.Series("x", [value, None])
@@ -326,9 +342,12 @@ def test_what_follows_the_first_stream(tmp_path, pack, behind):
 
 
 @pytest.mark.parametrize("content, words", [
-    (b"\x89PNG\r\n\x1a\n" + bytes(30), "is no text"), (bytes(range(256)), "is no text"), (b"\xff\xff\xff\xff" + bytes(40), "an Arrow stream"),
-    (b"PK\x05\x06" + bytes(18), "an empty zip"), (b"<?xml version='1.0'?>\n<Error/>", "an XML document, perhaps the answer of a store"),
-    (b"x\x9c" + bytes(20), "zlib-compressed"), (b"\x50\x2a\x4d\x18" + bytes(20), "zstd-compressed, beginning with a frame without")])
+    (b"\x89PNG\r\n\x1a\n" + bytes(30), "is no text"), (bytes(range(256)), "is no text"),
+    (b"\xff\xff\xff\xff" + bytes(40), "an Arrow stream"),
+    (b"PK\x05\x06" + bytes(18), "an empty zip"),
+    (b"<?xml version='1.0'?>\n<Error/>", "an XML document, perhaps the answer of a store"),
+    (b"x\x9c" + bytes(20), "zlib-compressed"),
+    (b"\x50\x2a\x4d\x18" + bytes(20), "zstd-compressed, beginning with a frame without")])
 @pytest.mark.parametrize("form", ["columns", "sequence"])
 def test_binaries_are_named(tmp_path, content, words, form):
     assert refused(words, written(tmp_path, "l.csv", content), format=form, **({} if form == "columns" else DEFAULTS))
@@ -339,7 +358,8 @@ def test_encodings_that_are_no_encoding_of_text(tmp_path):
     for encoding in ("base64", "rot13", "idna"):
         assert refused(f"--encoding={encoding} is no encoding", path, encoding=encoding)
     assert refused("is no text of the given --encoding", path, encoding="utf-16")
-    assert whole(read(written(tmp_path, "l.csv", text().encode("cp037")), encoding="cp037"))  # whose letters are no ASCII
+    path = written(tmp_path, "l.csv", text().encode("cp037"))  # whose letters are no ASCII
+    assert whole(read(path, encoding="cp037"))
 
 
 def test_parts_are_ordered_by_their_numbers(tmp_path):
@@ -352,7 +372,8 @@ def test_parts_are_ordered_by_their_numbers(tmp_path):
 def test_folders_that_hold_more_than_the_log(tmp_path):
     FRAME[:20].write_csv(written(tmp_path, "mixed/a.csv", ""))
     FRAME[20:].write_parquet(written(tmp_path, "mixed/b.parquet", ""))
-    assert refused("b.parquet is Parquet or Arrow, and .*a.csv delimited text: give files of one kind", tmp_path / "mixed")
+    words = "b.parquet is Parquet or Arrow, and .*a.csv delimited text: give files of one kind"
+    assert refused(words, tmp_path / "mixed")
     assert read(f"{tmp_path}/mixed/*.csv").rows == 20  # the advice
     FRAME.with_columns(x=pl.concat_list("item")).write_parquet(written(tmp_path, "lists/a.parquet", ""))
     FRAME.with_columns(x="item").write_parquet(written(tmp_path, "lists/b.parquet", ""))
@@ -372,8 +393,9 @@ def test_folders_that_hold_more_than_the_log(tmp_path):
     (lambda u, items: json.dumps([u, *items]) + "\n", "sequence_per_user", "are JSON: give --format=columns"),
     (lambda u, items: json_lines(dict(user=u, item=items)), "sequence_per_user", "are JSON"),
     (lambda u, items: f"{u} [{', '.join(items)}]\n", "sequence_per_user", "hold lists in brackets: put a tab"),
-    (lambda u, items: ";".join([u, *items]) + "\n", "sequence_per_user", "is one field, cut at ' ': give --delimiter=';'"),
-    (lambda u, items: "".join(f'"{u}","{item}"\n' for item in items), "sequence", "stand in quotes, which .*--columns=user,item")])
+    (lambda u, items: ";".join([u, *items]) + "\n", "sequence_per_user", "one field, cut at ' ': give --delimiter=';'"),
+    (lambda u, items: "".join(f'"{u}","{item}"\n' for item in items), "sequence",
+     "stand in quotes, which .*--columns=user,item")])
 def test_sequences_whose_marks_would_belong_to_ids(tmp_path, write, form, words):
     lines = "".join(write(u, items) for u, items in log_files.expected().items())
     assert refused(words, written(tmp_path, "s.txt", lines), format=form, **DEFAULTS)
@@ -385,7 +407,8 @@ def test_items_that_are_called_with_brackets(tmp_path):
 
 
 @pytest.mark.parametrize("wanted, found, expected", [
-    ("1", ["0.00", "1.00"], "1.00"), ("4.50", ["3.0", "4.5"], "4.5"), ("3.00", ["3", "4.5"], "3"), ("nan", ["1"], None)])
+    ("1", ["0.00", "1.00"], "1.00"), ("4.50", ["3.0", "4.5"], "4.5"), ("3.00", ["3", "4.5"], "3"),
+    ("nan", ["1"], None)])
 def test_behaviours_that_are_numbers(wanted, found, expected):
     if expected is None:
         with pytest.raises(UserError, match="nan is not in the log, which has 1"):
@@ -394,7 +417,8 @@ def test_behaviours_that_are_numbers(wanted, found, expected):
         assert events.kept([wanted], found) == [expected]
 
 
-@pytest.mark.parametrize("given, words", [(("1:3", "1:5", "0:1"), "names 1 twice"), (("1:3", "1.0:5", "0:1"), "names 1 twice, as 1.0 too")])
+@pytest.mark.parametrize("given, words", [(("1:3", "1:5", "0:1"), "names 1 twice"),
+    (("1:3", "1.0:5", "0:1"), "names 1 twice, as 1.0 too")])
 def test_behaviours_that_are_weighed_twice(given, words):
     with pytest.raises(UserError, match=words):
         events.numbered(events.weights_of(given), ["0", "1"], "--event_weights")

@@ -51,7 +51,8 @@ def test_seconds_taken_for_milliseconds_are_refused(tmp_path):
         read(path, **COLUMNS, timestamp_unit="ms")
 
 
-@pytest.mark.parametrize("when, others", [("-90000000000", "1577836800"), ("0001-01-01T00:00:00", "2020-01-01T00:00:00")])
+@pytest.mark.parametrize("when, others", [("-90000000000", "1577836800"),
+    ("0001-01-01T00:00:00", "2020-01-01T00:00:00")])
 def test_a_time_before_the_year_5_is_a_bad_row(tmp_path, when, others):
     """Zeros of .NET's date-times among them."""
     path = written(tmp_path, "l.csv", f"who,what,when\n1,2,{when}\n1,3,{others}\n1,4,{others}\n")

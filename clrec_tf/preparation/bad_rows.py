@@ -21,7 +21,9 @@ _MANY = 1 / 3  # share of bad rows above which nobody is told how to leave them 
 _NULLS = "--null_values says which words mean that an id is missing"
 # Reason -> what to do about it beside correcting the rows.
 REASONS = {
-    "": "", "more fields than columns": "check --delimiter and --quote, and that the header has a name for every column", "the header again": "",
+    "": "",
+    "more fields than columns": "check --delimiter and --quote, and that the header has a name for every column",
+    "the header again": "",
     "missing user id": f"choose another --user_column; {_NULLS}", "missing item id": _NULLS,
     "line break in an id": "check --quote",
     f"item id of over {ids.MAX_ID_LENGTH} characters or with a zero byte": "check --item_column and --delimiter",

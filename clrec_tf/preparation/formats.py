@@ -96,7 +96,8 @@ def open_lists(settings: PrepareConfig) -> Source:
     wanted = {"user": settings.user_column, "item": settings.item_column} | _optional(settings)
     log_source.require_columns(table, {f"{key}_column": name for key, name in wanted.items()}, settings)
     clicks = log_source.select(table, **wanted)
-    return Source(table, sequences.exploded(clicks, table, delimiters.plain(settings.multi_separator, "multi_separator")))
+    separator = delimiters.plain(settings.multi_separator, "multi_separator")
+    return Source(table, sequences.exploded(clicks, table, separator))
 
 
 def open_named(settings: PrepareConfig) -> Table:
@@ -119,8 +120,8 @@ def open_named(settings: PrepareConfig) -> Table:
     ids = (settings.user_column, settings.item_column)
     if set(ids) <= set(names) and len(fields) == len(names) and headers.stands_above(
             [[fields[names.index(name)] for name in ids]]):
-        raise UserError(f"{flag}: the first line of {table.path}, {first[0][:100]!r}, looks like a header: leave --columns "
-                        "out and name the columns by their flags, or delete the line")
+        raise UserError(f"{flag}: the first line of {table.path}, {first[0][:100]!r}, looks like a header: leave "
+                        "--columns out and name the columns by their flags, or delete the line")
     if '"' not in "".join(first) and fields and len(fields) != len(names):
         raise UserError(f"{flag} has {len(names)} names, and the first line of {table.path}, {first[0][:100]!r}, has "
                         f"{len(fields)} fields, cut at {table.delimiter!r}: name every column, or give --delimiter")
@@ -156,8 +157,8 @@ def _check_ids(table: Table, settings: PrepareConfig, head: pl.DataFrame) -> Non
         ids = [text.strip() for text in head[name].drop_nulls()]
         if ids and all(map(list_texts.is_nested, ids)):
             inner = [column for column in table.columns if column.startswith(f"{name}.")]
-            raise UserError(f"{table.path}: column {name!r} holds records such as {ids[0][:80]!r}: name a column of single "
-                            f"values{f', such as {inner[0]}' if inner else ''}")
+            raise UserError(f"{table.path}: column {name!r} holds records such as {ids[0][:80]!r}: name a column of "
+                            f"single values{f', such as {inner[0]}' if inner else ''}")
         if quoted := headers.stand_in_quotes(ids):
             read = settings.quote == "double" or settings.quote == "auto" and table.delimiter not in ("\t", " ")
             space = f" and, for the space before the quotes, --delimiter='{table.delimiter} '" if read else ""

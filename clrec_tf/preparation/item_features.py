@@ -154,8 +154,8 @@ def from_table(table: Table, item: str, title: Optional[str], features: dict[str
         values.check_exact(rows.select(item), item, table.path)
     nameless = frame.filter(pl.col("item").is_null())[ROW]
     if len(nameless):
-        raise DataError(f"{table.path}, {table.where(nameless[0])}: an item without an id: correct it (--null_values says "
-                        "which words mean that)")
+        raise DataError(f"{table.path}, {table.where(nameless[0])}: an item without an id: correct it (--null_values "
+                        "says which words mean that)")
     frame = frame.drop(ROW)
     frame = frame.unique("item", keep="first", maintain_order=True) if first_counts else frame
     for name, several in features.items():

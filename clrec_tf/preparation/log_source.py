@@ -127,12 +127,12 @@ def require_columns(table: Table, wanted: dict[str, str], settings: PrepareConfi
         only = table.columns[0] if len(table.columns) == 1 else ""
         mark = delimiters.of_names(only, name)
         if mark and mark == table.delimiter:
-            raise UserError(f"{table.path} has quotes around whole lines, so that its header is one column {only!r}: take "
-                            "these quotes away")
+            raise UserError(f"{table.path} has quotes around whole lines, so that its header is one column {only!r}: "
+                            "take these quotes away")
         if mark:
             raise UserError(f"{table.path} has no column {name!r}: cut at {table.delimiter!r}, its header is one "
                             f"column {only!r}; give --delimiter={delimiters.shown(mark)}"
-                            f"{', or where spaces fill columns up, write it with tabs' if mark.isspace() and mark[1:] else ''}")
+                            + (", or where spaces fill columns up, write it with tabs" if mark[1:].isspace() else ""))
         listed = ", ".join(repr(other) if other.strip() != other or not other else other for other in table.columns)
         text = table.first_line == 2 and not settings.columns
         if text and any(map(headers.is_number, table.columns)):

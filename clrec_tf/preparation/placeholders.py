@@ -3,8 +3,8 @@ import polars as pl
 
 from clrec_tf.settings.data import PrepareConfig
 
-_WORDS = (r"missing|unknown|unspecified|undefined|null|none|nil|nan|n\.?/?a\.?|not[ _]?(?:set|available|applicable|defined)|"
-          r"[-+]?inf(?:inity)?|#ref!|#value!|#name\?|-+|\?+|\.|_")
+_WORDS = (r"missing|unknown|unspecified|undefined|null|none|nil|nan|n\.?/?a\.?|"
+          r"not[ _]?(?:set|available|applicable|defined)|[-+]?inf(?:inity)?|#ref!|#value!|#name\?|-+|\?+|\.|_")
 _PATTERN = rf"(?i)^(?:[(<\[]?(?:{_WORDS})[)>\]]?|0{{8}}-(?:0{{4}}-){{3}}0{{12}})$"
 
 

@@ -163,8 +163,8 @@ def _of_counts(figures, settings):
 def _of_ids(figures):
     for name in ("user", "item"):
         if words := figures["ids"].get(f"{name}s_like_missing"):
-            yield (f"{name} ids such as {', '.join(map(repr, words))} read like words for a missing {name}: if they are, "
-                   "add them to --null_values")
+            yield (f"{name} ids such as {', '.join(map(repr, words))} read like words for a missing {name}: if they "
+                   "are, add them to --null_values")
     odd = figures["ids"]["no_integers"]
     if 0 < odd <= FEW_ODD * figures["items"]:
         yield (f"{odd:,} of {figures['items']:,} item ids are no integers, such as "

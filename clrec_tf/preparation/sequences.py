@@ -121,8 +121,8 @@ def _check_elements(items: pl.Series, path: str) -> None:
     """`UserError` or `DataError` where the elements of the first lists, as text, are no ids."""
     for text in items.drop_nulls():
         if list_texts.is_nested(text.strip()):
-            raise UserError(f"{path}: its items, such as {text[:80]!r}, are records or lists in lists: write one list of ids "
-                            "for each user")
+            raise UserError(f"{path}: its items, such as {text[:80]!r}, are records or lists in lists: write one list "
+                            "of ids for each user")
         if list_texts.is_shortened(text.strip()):
             raise DataError(f"{path}: the middle of its lists is missing, as in {text[:80]!r}: write them whole")
 
@@ -158,11 +158,12 @@ def _check_plain(settings: PrepareConfig, lines: list[str]) -> None:
     form, path = settings.format, settings.input
     stripped = [line.strip() for line in lines]
     if stripped and all(line[0] in "{[" and line[-1] in "}]" for line in stripped):
-        raise UserError(f"{path}: its lines, such as {stripped[0][:100]!r}, are JSON: give --format=columns, or of lists "
-                        "--format=lists, and name the columns by flags; write lists without names as plain text")
+        raise UserError(f"{path}: its lines, such as {stripped[0][:100]!r}, are JSON: give --format=columns, or of "
+                        "lists --format=lists, and name the columns by flags; write lists without names as plain text")
     if len(stripped) > 1 and all(re.fullmatch(r"[^\s,]+[\s,:;]+[\[({].*[\])}]", line) for line in stripped[1:]):
-        raise UserError(f"{path}: its lines, such as {stripped[1][:100]!r}, hold lists in brackets: put a tab before them, and "
-                        "give --format=lists --columns=user,item --user_column=user --item_column=item --timestamp_column=")
+        raise UserError(f"{path}: its lines, such as {stripped[1][:100]!r}, hold lists in brackets: put a tab before "
+                        "them, and give --format=lists --columns=user,item --user_column=user --item_column=item "
+                        "--timestamp_column=")
     if len(stripped) > 1 and all(line[0] == line[-1] == '"' for line in stripped[1:]):
         raise UserError(f"{path}: the fields of its lines, such as {stripped[1][:100]!r}, stand in quotes, which "
                         f"--format={form} does not read: give --format=columns --columns=user,item --user_column=user "

@@ -119,7 +119,7 @@ def readable(path: str):
         raise DataError(f"{path} is not {error.encoding.upper()} text ({error.reason}): convert it, or give its "
                         "--encoding") from error
     except UnicodeError as error:  # as UTF-16 raises where no mark says which half comes first
-        raise DataError(f"{path} is no text of the given --encoding ({error}): leave the flag out, or give another") from error
+        raise DataError(f"{path} is no text of that --encoding ({error}): leave it out, or give another") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
         # Polars appends pages of advice about its own arguments; the first paragraphs say what is wrong.
         reason = " ".join(str(error).split("\n\n")[0].split())[:300]
@@ -173,5 +173,5 @@ def check_no_binary(path: str, head: bytes) -> None:
     """`DataError` where the first bytes have so many control characters that they are no text in one byte each."""
     found = sum(byte in _CONTROLS for byte in head)
     if found > _MOST_CONTROLS * len(head):
-        raise DataError(f"{path} is no text, nor of a kind that is known here: write its table as Parquet or CSV, or give "
-                        "its --encoding")
+        raise DataError(f"{path} is no text, nor of a kind that is known here: write its table as Parquet or CSV, or "
+                        "give its --encoding")

@@ -102,13 +102,13 @@ def _parts(folder: str) -> list[Part]:
         if os.path.basename(place) == "metadata" and any(name.endswith(".metadata.json") for name in names):
             place, lake = os.path.dirname(place), "Iceberg"
         if lake:
-            raise UserError(f"{place} is a table of {lake}, some of whose files may hold deleted rows or older versions: "
-                            "write its rows as Parquet")
+            raise UserError(f"{place} is a table of {lake}, some of whose files may hold deleted rows or older "
+                            "versions: write its rows as Parquet")
         folders[:] = sorted((name for name in folders if not name.startswith(_HIDDEN)), key=_in_order)
         names = [name for name in names if not (name.startswith(_HIDDEN) or atomic.is_incomplete(name))]
         if unfinished := next((name for name in names if name.endswith(_UNFINISHED)), ""):
-            raise UserError(f"{os.path.join(place, unfinished)} looks like an unfinished file or a copy of an editor: move it "
-                            "away, or name the files that are meant")
+            raise UserError(f"{os.path.join(place, unfinished)} looks like an unfinished file or a copy of an editor: "
+                            "move it away, or name the files that are meant")
         parts += [Part(os.path.join(place, name), _partition(place)) for name in sorted(names, key=_in_order)]
     return parts
 

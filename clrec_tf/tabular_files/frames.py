@@ -73,9 +73,10 @@ class Table:
 
     def check_fields(self) -> None:
         """`DataError` where a line has more fields than there are columns, or quotes have swallowed lines."""
-        rows = self.without_blank_lines()
+        rows, surplus = self.without_blank_lines(), ()
         with readable(self.path):
-            surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect() if EXTRA in rows.collect_schema() else []
+            if EXTRA in rows.collect_schema():
+                surplus = rows.filter(pl.col(EXTRA).is_not_null()).head(1).collect()
         if len(surplus):
             raise DataError(f"{self.path}, {self.where(surplus[ROW][0])} has more than its {len(self.columns)} fields: "
                             "correct it (--quote says what quotes are)")
@@ -144,7 +145,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
             continue
         part = open_part(content, columns, delimiter, quoted, skip_header, reading)
         if reserved := {ROW, EXTRA, LINE} & set(part.columns):
-            raise DataError(f"{file.path} has a column called {min(reserved)}, which means something else here: rename it")
+            raise DataError(f"{file.path} has a column called {min(reserved)}, which has a use of its own: rename it")
         missing = [pair for pair in file.partition if pair[0] not in part.columns]
         parts.append(dataclasses.replace(
             part, rows=part.rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in missing),
@@ -184,8 +185,8 @@ def _joined(path: str, parts: list[TablePart]) -> pl.LazyFrame:
     types = [part.rows.collect_schema() for part in parts]
     for part, schema in zip(parts, types):
         if (EXTRA in schema, LINE in schema) != (EXTRA in types[0], LINE in types[0]):
-            raise DataError(f"{path}: {part.path} is {_form(schema)}, and {parts[0].path} {_form(types[0])}: give files of "
-                            "one kind, such as by a pattern *.csv")
+            raise DataError(f"{path}: {part.path} is {_form(schema)}, and {parts[0].path} {_form(types[0])}: give "
+                            "files of one kind, such as by a pattern *.csv")
     mixed = [name for name in names if len({str(schema.get(name)) for schema in types}) > 1]
     for name in mixed:
         nested = next((number for number, schema in enumerate(types) if schema[name].is_nested()), None)

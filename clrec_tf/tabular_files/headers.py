@@ -45,10 +45,10 @@ def stands_above(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def further_down(path: str, name: str, encoding: str = "") -> int:
-    """Number, from 2, of a line below the first that has the name among its fields; 0 where none of the first 100 has."""
+    """Number, from 2, of a line below the first with the name among its fields; 0 where none of the first 100 has."""
     lines = texts.peek(file_sets.find(path)[0].path, encoding, 100)
-    return next((number for number, line in enumerate(lines[1:], 2)
-                 if len(fields := re.split(r"[,;|\t]", line)) > 1 and name in (field.strip(' "') for field in fields)), 0)
+    fields = [[field.strip(' "') for field in re.split(r"[,;|\t]", line)] for line in lines]
+    return next((number for number, found in enumerate(fields[1:], 2) if len(found) > 1 and name in found), 0)
 
 
 def stand_in_quotes(ids: Sequence[Optional[str]]) -> str:

@@ -96,8 +96,8 @@ def check(view, delimiter: bytes, columns: int, path: str, trusted: bool, room: 
             written = stop
         position = stop
     if inside:
-        logging.info("%s: quotes in the middle of a field are taken as characters, as those behind a backslash (%d lines, "
-                     "the first is line %d)",
+        logging.info("%s: quotes in the middle of a field are taken as characters, as those behind a backslash (%d "
+                     "lines, the first is line %d)",
                      path, len(inside), _line(view, inside[0]))
         _copy(view, written, size, anew)
     ends = _count(view, size) + (view[size - 1:size] != b"\n")

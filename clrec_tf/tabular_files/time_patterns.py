@@ -28,8 +28,8 @@ def formatted(column: pl.Expr, pattern: str, shift: int) -> pl.Expr:
     """
     flag = f"--timestamp_format={pattern}"
     if "%Z" in pattern:
-        raise UserError(f"{flag}: names of zones (%Z) are not read: give their letters in place of %Z, and --utc_offset; "
-                        "numbers are %z")
+        raise UserError(f"{flag}: names of zones (%Z) are not read: give their letters in place of %Z, and "
+                        "--utc_offset; numbers are %z")
     if re.search(r"(?<!%)(?:Z|UTC|GMT)$", pattern) or "%s" in pattern:
         shift = 0
     zoned, clock = bool(re.search(_ZONED, pattern)), bool(re.search(_CLOCK, pattern)) or "%s" in pattern
@@ -82,5 +82,5 @@ def check_numbers(head: pl.Series, path: str) -> None:
         numbers = head.cast(pl.Float64).fill_nan(None).drop_nulls()
         if numbers.floor().n_unique() < numbers.n_unique():
             example = numbers.filter(numbers != numbers.floor())[0]
-            raise DataError(f"{path}: fractions of its time stamps, such as {example}, would be lost: they look like days "
-                            f"or another unit without a flag; {written}")
+            raise DataError(f"{path}: fractions of its time stamps, such as {example}, would be lost: they look like "
+                            f"days or another unit without a flag; {written}")

@@ -58,7 +58,7 @@ def to_seconds(clicks: pl.LazyFrame, settings, path: str) -> tuple[pl.Expr, bool
         return column.cast(pl.Datetime("us", dtype.time_zone if zoned else None)).dt.epoch("s") - (
             0 if zoned else shift), False
     if isinstance(dtype, pl.Duration):
-        raise UserError(f"{path}: its time stamps are durations ({dtype}): name a column of times in --timestamp_column")
+        raise UserError(f"{path}: its time stamps are durations ({dtype}): give times by --timestamp_column")
     column = column if dtype.is_numeric() else column.cast(pl.String)
     if settings.timestamp_format and not dtype.is_numeric():
         return time_patterns.formatted(column, settings.timestamp_format, shift), False

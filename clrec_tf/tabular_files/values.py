@@ -92,8 +92,8 @@ def are_whole(ids: pl.Series, what: str, path: str) -> bool:
         return False
     large = whole.filter(whole.cast(pl.Float64).abs() >= 2**53)
     if len(large):
-        raise DataError(f"{path}: {what} ids such as {large[0]} are floats from 2^53 on, which does not tell them apart: "
-                        "write them as integers or text")
+        raise DataError(f"{path}: {what} ids such as {large[0]} are floats from 2^53 on, which does not tell them "
+                        "apart: write them as integers or text")
     example = pl.concat([whole, rounded]).head(1)
     logging.info("%s: %s ids that are whole numbers are read as such: %s as %s", path, what, example[0],
                  without_fractions(example)[0])
@@ -151,8 +151,8 @@ def _check_elements(distinct: pl.Series, where: str) -> None:
             raise DataError(f"{where} holds lists of which the middle is missing, such as {value[:80]!r}: write them "
                             "whole")
         if list_texts.is_nested(value):
-            raise UserError(f"{where} holds records or lists in lists, such as {value[:80]!r}: write one list of single "
-                            "values, such as the names alone")
+            raise UserError(f"{where} holds records or lists in lists, such as {value[:80]!r}: write one list of "
+                            "single values, such as the names alone")
 
 
 def _hint(distinct: pl.Series, separator: str, where: str) -> None:
@@ -169,8 +169,8 @@ def _hint(distinct: pl.Series, separator: str, where: str) -> None:
 def single(column: pl.Series, nulls: Sequence[str], where: str) -> pl.Series:
     """Values of a feature that has one, as text. `UserError` where all of them are lists or records."""
     dtype = column.dtype
-    distinct = column.drop_nulls().unique() if dtype == pl.String else column.head(0)
-    quoted = distinct.filter([list_texts.is_quoted_list(value.strip()) for value in distinct]) if len(distinct) else distinct
+    distinct = (column if dtype == pl.String else pl.Series([], dtype=pl.String)).drop_nulls().unique()
+    quoted = [value for value in distinct if list_texts.is_quoted_list(value.strip())]
     if isinstance(dtype, (pl.List, pl.Array)) or len(quoted) > 0.9 * len(distinct) > 0:
         raise UserError(f"{where} holds lists{f' such as {quoted[0][:80]!r}' if len(quoted) else ''}: name it in "
                         "--multi_feature_columns")

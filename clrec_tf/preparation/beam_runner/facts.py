@@ -27,6 +27,8 @@ def merged(name: str, found: list) -> Any:
         return sum(found, Tally())
     if rule == "list":
         return [one for each in found for one in each]
+    if len({tuple(one.schema.items()) for one in found}) > 1:  # of files that `reading.files_alike` will refuse
+        found = [one.with_columns(pl.exclude(PLACE).cast(pl.String)) for one in found]
     frame = pl.concat(found)
     if rule == "counts":
         return counted(frame)

@@ -1,6 +1,5 @@
 """From files to checked rows: each file is read by itself, and judged by what all files show."""
 import dataclasses
-import itertools
 from typing import Iterator, Optional
 
 import numpy as np
@@ -156,8 +155,10 @@ def files_alike(job: Job, facts: dict) -> list[FileForm]:
                             f"{names[1]} {', '.join(first.columns)}: give all parts the same header, or if they have "
                             "none --columns")
         if form.types != first.types:
-            odd = next(one for one in itertools.zip_longest(form.types, first.types, fillvalue=("another form", "absent"))
-                       if one[0] != one[1])
+            if len(form.types) != len(first.types):  # text has a column of surplus fields
+                raise DataError(f"{job.settings.input}: {names[0]} and {names[1]} are of two kinds, such as text and "
+                                "Parquet: give files of one kind, such as by a pattern *.csv")
+            odd = next(one for one in zip(form.types, first.types) if one[0] != one[1])
             raise UserError(f"--runner=beam reads each file by itself, and {names[0]} has {odd[0][0]} as {odd[0][1]}, "
                             f"{names[1]} as {odd[1][1]}: {remedy}")
         if form.first_line != first.first_line:
