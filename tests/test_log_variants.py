@@ -357,7 +357,7 @@ def test_encodings_that_are_no_encoding_of_text(tmp_path):
     path = written(tmp_path, "l.csv", text())
     for encoding in ("base64", "rot13", "idna"):
         assert refused(f"--encoding={encoding} is no encoding", path, encoding=encoding)
-    assert refused("is no text of the given --encoding", path, encoding="utf-16")
+    assert refused("is no text of that --encoding", path, encoding="utf-16")
     path = written(tmp_path, "l.csv", text().encode("cp037"))  # whose letters are no ASCII
     assert whole(read(path, encoding="cp037"))
 
