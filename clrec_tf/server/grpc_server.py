@@ -29,6 +29,7 @@ from clrec_tf.server.counted_line import CountedLine
 from clrec_tf.server.faults import ServiceError
 from clrec_tf.server.faults import TooSlow
 from clrec_tf.server import grpc_messages
+from clrec_tf.server.private_grpc import unsent_answers
 from clrec_tf.server import request_ids
 from clrec_tf.server.token_gate import Gate
 from clrec_tf.server.token_gate import HEADER
@@ -208,12 +209,15 @@ async def listening(settings, predictor, versions, gate: Optional[Gate] = None):
     except RuntimeError as error:
         raise UserError(f"--grpc_port={settings.grpc_port}: nobody can listen there at --host={settings.host} "
                         f"({error}); choose another port, or 0 for any free one") from error
-    await server.start()
-    try:
-        yield port
-    finally:
-        await server.stop(_ENDING_S)
-        unread.flush()
+    unsent = CountedLine("{count} gRPC calls ended before their answer could be sent")
+    with unsent_answers(lambda: unsent.count("")):
+        await server.start()
+        try:
+            yield port
+        finally:
+            await server.stop(_ENDING_S)
+            unread.flush()
+            unsent.flush()
 
 
 def _address(peer):
