@@ -1,7 +1,6 @@
 """The gRPC server, over a real channel to a real bundle's signatures."""
 import asyncio
 import contextlib
-import logging
 import pathlib
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import threading
 import types
 
 import grpc
-from grpc._cython import cygrpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,7 +24,6 @@ from clrec_tf.server import grpc_messages
 from clrec_tf.server import grpc_server
 from clrec_tf.server.held_bytes import HeldBytes
 from clrec_tf.server.instances import INSTANCES
-from clrec_tf.server import private_grpc
 from tests import exported
 
 CLIENT = pathlib.Path(__file__).parents[1] / "launch" / "clients" / "predict_grpc.py"
@@ -320,30 +317,6 @@ def test_garbage_is_refused_and_logged_as_one_line_that_counts(served, caplog):
         assert refusal(served, b"\xff", method=method).code() is Code.UNIMPLEMENTED
     assert predict(served, arguments(), "retrieve").outputs
     assert not [record for record in caplog.records if record.exc_info] and "Traceback" not in caplog.text
-
-
-def test_an_answer_that_comes_too_late_is_counted_and_logs_no_traceback(caplog):
-    """As gRPC logs it, if the client's end was not yet known; that takes a busy machine and luck."""
-    logger = logging.getLogger(private_grpc.LOGGER)
-    assert private_grpc.LOGGER == cygrpc.__name__ and private_grpc.UNSENT == cygrpc.ExecuteBatchError.__name__
-
-    def unsent(kind, *arguments):
-        try:
-            raise kind(*arguments)
-        except kind:
-            logger.exception("raised in core")
-
-    async def listen():
-        async with grpc_server.listening(ServeConfig(grpc_port=0), None, None):
-            unsent(cygrpc.ExecuteBatchError, "execute_batch", ())
-            unsent(cygrpc.ExecuteBatchError, "execute_batch", ())
-            unsent(ValueError)
-            logger.error("another")
-    asyncio.run(listen())
-    assert [record.getMessage() for record in caplog.records] == [
-        "raised in core", "another", "2 gRPC calls ended before their answer could be sent"]
-    unsent(cygrpc.ExecuteBatchError, "execute_batch", ())
-    assert caplog.records[-1].exc_info  # who is no server of ours is told all
 
 
 def test_a_line_counts_what_came_within_its_time(caplog):
