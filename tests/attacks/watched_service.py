@@ -50,6 +50,8 @@ class Watched:
         told = (f"{(self.peak - self._before) / 1e6:.0f} MB more, /healthz after {self.slowest:.2f} s, "
                 f"{logged} tracebacks, {'dead' if self._dead() else 'alive'}")
         print(f"{group.name}: {told}")
+        if logged:
+            print(self.service.log[-5000:])
         group.count(self.peak - self._before < memory and self.slowest < HEALTH_S and not self._dead()
                     and not logged, told)
 
