@@ -11,6 +11,7 @@ from clrec_tf.config import PrepareConfig
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
 from clrec_tf.preparation import events
+from clrec_tf.preparation import query_features
 from clrec_tf.preparation import user_features
 from clrec_tf.tabular_files import list_texts
 from clrec_tf.tabular_files import values
@@ -283,6 +284,18 @@ def test_features_that_are_no_values(value, several, words):
             values.single(column, (), "x")
 
 
+@pytest.mark.parametrize("given, kind, words", [
+    (['["a", "b"]'] * 2, "", "holds records or lists such as .*lists as x:list"),
+    (['{"a": 1}'] * 2, "", "holds records or lists"),
+    ([[1], [2]], ":number", "holds List.Int64.: name a column of single numbers")])
+def test_users_columns_of_lists_and_records(given, kind, words):
+    [(name, of)] = query_features.declared([f"x{kind}"], "user_feature_columns").items()
+    with pytest.raises(UserError, match=words):
+        query_features.column(name, "user", of, pl.Series("x", given), PrepareConfig(), "users.csv: column 'x'")
+    rounded = pl.Series("x", ["1.2E+05", "7"])  # a category need not be exact
+    assert query_features.column("x", "user", "category", rounded, PrepareConfig(), "f").values == ["1.2E+05", "7"]
+
+
 def test_features_in_arrays_and_braces():
     assert values.several(pl.Series(["{Action,\"Sci Fi, old\"}", "{}", None]), "|", ("NULL",), "x").to_list() == [
         ["Action", "Sci Fi, old"], [], None]
@@ -386,7 +399,7 @@ def test_folders_that_hold_more_than_the_log(tmp_path):
         assert refused(words, folder)
 
 
-# Sequences, behaviours, users.
+# Sequences, orders, behaviours, users.
 
 
 @pytest.mark.parametrize("write, form, words", [
@@ -399,6 +412,15 @@ def test_folders_that_hold_more_than_the_log(tmp_path):
 def test_sequences_whose_marks_would_belong_to_ids(tmp_path, write, form, words):
     lines = "".join(write(u, items) for u, items in log_files.expected().items())
     assert refused(words, written(tmp_path, "s.txt", lines), format=form, **DEFAULTS)
+
+
+@pytest.mark.parametrize("first, words", [(2**53 - 40, ""),
+    (2**53 - 1, "missing or unreadable order(.|\n)*below 2.53")])
+def test_orders_that_floats_do_not_tell_apart(tmp_path, first, words):
+    rows = list(reversed([(u, i, first + number % 8) for number, (u, i, _) in enumerate(ROWS)]))
+    path = written(tmp_path, "l.csv", "user,item,seq\n" + "".join(f"u{u},i{i},{seq}\n" for u, i, seq in rows))
+    flags = dict(timestamp_column="", order_column="seq")
+    assert refused(words, path, **flags) if words else whole(read(path, **flags))
 
 
 def test_items_that_are_called_with_brackets(tmp_path):

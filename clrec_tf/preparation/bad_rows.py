@@ -32,7 +32,8 @@ REASONS = {
     "missing or unreadable time stamp": "check --timestamp_column, --timestamp_format and --timestamp_unit",
     "time stamp after the latest allowed": "--max_time allows later ones; check --timestamp_unit",
     "time stamp before the year 5": times.REMEDY,
-    "unreadable dwell time": "check --dwell_column", "missing or unreadable order": "check --order_column"}
+    "unreadable dwell time": "check --dwell_column",
+    "missing or unreadable order": "check --order_column, whose numbers must be below 2^53"}
 
 
 def reason(names: list[str], settings: PrepareConfig, clock: Clock, header: tuple[str, ...] = ()) -> pl.Expr:

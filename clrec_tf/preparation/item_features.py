@@ -119,6 +119,9 @@ def recbole_items(path: str, settings: PrepareConfig) -> ItemTable:
     features = {name: several for name, several in declared(settings).items() if name in kinds} or {
         name: kind == "token_seq" for name, kind in kinds.items()
         if kind in ("token", "token_seq") and name not in (settings.item_column, title)}
+    if not features and not any(kinds.values()):
+        logging.warning("%s declares no types in its header (item_id:token): no feature is taken; name them by "
+                        "--feature_columns and --multi_feature_columns", path)
     for name in settings.feature_columns:
         if kinds.get(name) == "token_seq":
             raise UserError(f"--feature_columns={','.join(settings.feature_columns)}: {path} declares {name} as "

@@ -195,7 +195,9 @@ def typed(clicks: pl.LazyFrame, settings: PrepareConfig, path: str, first: pl.La
     if "dwell" in names:
         clicks = clicks.with_columns(dwell.to_seconds(clicks))
     if "order" in names:
-        clicks = clicks.with_columns(pl.col("order").cast(pl.Float64, strict=False).fill_nan(None))
+        order = pl.col("order").cast(pl.Float64, strict=False).fill_nan(None)
+        told_apart = order.abs() < 2**53
+        clicks = clicks.with_columns(pl.when(told_apart).then(order).alias("order"))
     if EXTRA in names:
         clicks = clicks.with_columns(pl.col(EXTRA).is_not_null())
     return clicks, of_a_unit

@@ -17,7 +17,11 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import doubts
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tabular_files import delimiters
+from clrec_tf.tabular_files import list_texts
 from clrec_tf.tabular_files import values
+
+
+_LOOKED_AT = 100  # distinct values of a category by which lists and records are told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +100,13 @@ def column(name: str, source: str, kind: str, entries: pl.Series, settings: Prep
     else:
         if isinstance(entries.dtype, (pl.List, pl.Array, pl.Struct)):
             raise UserError(f"{where} holds {entries.dtype}: if a request has several values, name it {name}:list")
-        texts = values.whole_numbers(values.texts(entries, settings.null_values), name, where)
+        texts = values.texts(entries, settings.null_values)
+        distinct = texts.drop_nulls().unique().head(_LOOKED_AT)
+        kind_of = list_texts.is_nested, list_texts.is_quoted_list
+        if len(distinct) and any(all(map(check, distinct)) for check in kind_of):
+            raise UserError(f"{where} holds records or lists such as {distinct[0][:80]!r}: name a column of single "
+                            f"values, or lists as {name}:{LIST}")
+        texts = values.whole_numbers(texts, name, where, exact=False)
         lists = texts.reshape((-1, 1)).arr.to_list()
     flat = pl.DataFrame({"value": lists}).with_row_index("row").explode("value").drop_nulls("value")
     flat = flat.with_columns(slot=pl.int_range(pl.len()).over("row"))
@@ -110,6 +120,8 @@ def column(name: str, source: str, kind: str, entries: pl.Series, settings: Prep
 
 def _numbers(entries, settings, where):
     """Codes and values of a column of numbers; what is not finite is missing."""
+    if entries.dtype.is_nested():
+        raise UserError(f"{where} holds {entries.dtype}: name a column of single numbers")
     texts = entries if entries.dtype.is_numeric() else values.texts(entries, settings.null_values)
     numbers = texts.cast(pl.Float64, strict=False)
     unreadable = texts.filter(texts.is_not_null() & numbers.is_null())

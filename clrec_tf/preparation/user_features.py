@@ -19,6 +19,7 @@ from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import Table
 from clrec_tf.tabular_files import headers
+from clrec_tf.tabular_files.json_tables import LINE
 from clrec_tf.tabular_files import values
 
 _RECBOLE = dict(token=CATEGORY, token_seq=LIST, float=NUMBER)  # type in the header of a .user file -> kind
@@ -42,7 +43,9 @@ def read(users: pl.Series, settings: PrepareConfig) -> list[Column]:
     table, kinds = _opened(settings)
     path, named = table.path, _id_column(table, settings)
     wanted = query_features.declared(settings.user_feature_columns, "user_feature_columns")
-    wanted = wanted or {name: kinds.get(name, CATEGORY) for name in table.columns if name != named}
+    outer = {name.partition(".")[0] for name in table.columns if "." in name and LINE in table.rows.collect_schema()}
+    wanted = wanted or {
+        name: kinds.get(name, CATEGORY) for name in table.columns if name != named and name not in outer}
     absent = [name for name in wanted if name not in table.columns or name == named]
     if absent:
         raise UserError(f"--user_feature_columns={','.join(settings.user_feature_columns)}: {path} has no feature "

@@ -62,9 +62,9 @@ def check_exact(column: pl.LazyFrame, name: str, path: str, what: str = "ids") -
                         "not tell them apart: write it as integers or text")
 
 
-def whole_numbers(ids: pl.Series, what: str, path: str) -> pl.Series:
-    """Ids "5801.0" as "5801", which is said, if every number among them is whole; else as they are."""
-    return without_fractions(ids) if are_whole(ids, what, path) else ids
+def whole_numbers(ids: pl.Series, what: str, path: str, exact: bool = True) -> pl.Series:
+    """Ids "5801.0" as "5801", which is said, if every number among them is whole; else as they are: see `are_whole`."""
+    return without_fractions(ids) if are_whole(ids, what, path, exact) else ids
 
 
 def may_be_floats(ids: pl.Expr) -> pl.Expr:
@@ -72,11 +72,16 @@ def may_be_floats(ids: pl.Expr) -> pl.Expr:
     return ids.str.contains(r"\.|[0-9][eE]\+")
 
 
-def are_whole(ids: pl.Series, what: str, path: str) -> bool:
+def are_whole(ids: pl.Series, what: str, path: str, exact: bool = True) -> bool:
     """Whether there are ids such as "5801.0" or "1e+05", and every number among them is whole, which is said.
 
+    Args:
+      ids: as text.
+      what, path: for messages.
+      exact: whether each must be told from all others, as ids, and not categories, must.
+
     Raises:
-      DataError: some of them have lost digits.
+      DataError: some have lost digits, and they must be exact.
     """
     distinct = ids.drop_nulls().unique(maintain_order=True)
     distinct = distinct.to_frame("id").filter(may_be_floats(pl.col("id")).any())["id"]
@@ -84,6 +89,8 @@ def are_whole(ids: pl.Series, what: str, path: str) -> bool:
     numbers = distinct.str.contains(_NUMBER).sum() + len(lost) == len(distinct)
     rounded = lost.filter(lost.str.contains(_ROUND))
     if 2 * len(lost) > len(distinct) or numbers and len(rounded) < len(lost):
+        if not exact:
+            return False
         example = lost.filter(~lost.is_in(rounded.implode())) if len(rounded) < len(lost) else lost
         raise DataError(f"{path}: {what} ids such as {example[0]} have lost their last digits: write them as "
                         "integers or as text, not as floats")
@@ -91,7 +98,7 @@ def are_whole(ids: pl.Series, what: str, path: str) -> bool:
     if len(whole) < distinct.str.contains(_FRACTION).sum() or not (len(whole) or numbers and len(rounded)):
         return False
     large = whole.filter(whole.cast(pl.Float64).abs() >= 2**53)
-    if len(large):
+    if len(large) and exact:
         raise DataError(f"{path}: {what} ids such as {large[0]} are floats from 2^53 on, which does not tell them "
                         "apart: write them as integers or text")
     example = pl.concat([whole, rounded]).head(1)
