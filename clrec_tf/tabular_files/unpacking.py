@@ -31,7 +31,7 @@ def unpacked(path: str, head: bytes, source: Union[str, bytes], limit: int) -> O
         return _stream(lambda: gzip.open(opened(), "rb"), limit)
     for magic, decompressor in _STREAMS.items():
         if head.startswith(magic):
-            return _streams(opened, decompressor, magic, limit)
+            return _streams(opened, decompressor, limit)
     if head.startswith(_ZSTD):
         return _zstd(path, source, limit)
     if head.startswith(_ZIP):
@@ -49,7 +49,7 @@ def _stream(opened: Callable[[], BinaryIO], limit: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _streams(opened: Callable[[], BinaryIO], new: Callable, magic: bytes, limit: int) -> Iterator[bytes]:
+def _streams(opened: Callable[[], BinaryIO], new: Callable, limit: int) -> Iterator[bytes]:
     """Streams behind one another. Python's own readers take what they cannot read behind the first for the end."""
     decompressor, rest, size = new(), b"", 0
     with opened() as file:
@@ -57,14 +57,9 @@ def _streams(opened: Callable[[], BinaryIO], new: Callable, magic: bytes, limit:
             rest = b""
             if decompressor.eof:
                 chunk = chunk.lstrip(b"\0")  # padding
-                if len(chunk) < len(magic) and (more := file.read(_CHUNK)):
-                    rest = chunk + more
-                    continue
-                if chunk and not chunk.startswith(magic):
-                    raise OSError("something else follows its end, such as a damaged part")
                 if not chunk:
                     continue
-                decompressor = new()
+                decompressor = new()  # which refuses what is no stream
             data = decompressor.decompress(chunk, _CHUNK)
             while data:
                 yield data
