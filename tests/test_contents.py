@@ -16,6 +16,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.preparation import item_features
 from clrec_tf.publishing import update_files
 from clrec_tf.retrieval import user_requests
+from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files import texts
 from tests import log_files
 from tests.log_files import read
@@ -121,11 +122,23 @@ def test_folders_patterns_and_lists_of_files(tmp_path):
     csv = parts(tmp_path / "csv", pl.DataFrame.write_csv, ["a.csv", "b.csv", "c.csv"])
     (csv / "d.csv").touch()  # an empty partition
     assert whole(csv)
+    for name in ("e.parquet", "e.csv.gz"):  # not so where whole files have bytes
+        (csv / name).touch()
+        with pytest.raises(DataError, match=f"{name} has no bytes, which no whole file of this kind has: restore it"):
+            read(csv)
+        (csv / name).unlink()
     with pytest.raises(UserError, match="twice"):
         read(f"{csv}/*.csv,{csv}/a.csv")
     for given in (f"{csv}/*.tsv", f"{csv}/a.csv,{csv}/z.csv", tmp_path / "absent"):
         with pytest.raises(UserError, match="does not exist: give a file, several"):
             read(given)
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_said(tmp_path):
+    for reading in (lambda: pl.scan_parquet(tmp_path / "gone.parquet").collect(), lambda: open(tmp_path / "gone.csv")):
+        with pytest.raises(DataError, match="log cannot be read: No such file .*another process removes files run again"
+                           ), frames.readable("log"):
+            reading()
 
 
 def test_bad_rows_of_parts_are_found(tmp_path):

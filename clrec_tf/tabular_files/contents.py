@@ -43,6 +43,7 @@ _OTHERS = {
                                                  "unpack it first (zstd -d)") for number in range(16)},
     b"version https://git-lfs": ("a Git LFS pointer and not the file", "run git lfs pull"),
     **{b"\x80" + bytes([protocol]): ("a Python pickle", _EXPORT) for protocol in range(2, 6)}}
+_NEVER_EMPTY = (".parquet", ".arrow", ".feather", ".gz", ".zst", ".bz2", ".xz", ".zip")  # endings of names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +67,11 @@ class Content:
     def is_empty(self) -> bool:
         """Whether there is not one byte."""
         return not (self.source if isinstance(self.source, bytes) else os.path.getsize(self.source))
+
+    def check_not_cut(self) -> None:
+        """`DataError` where the file has not one byte, and a name of what always has some."""
+        if self.path.endswith(_NEVER_EMPTY) and not os.path.getsize(self.path):
+            raise DataError(f"{self.path} has no bytes, which no whole file of this kind has: restore it, or remove it")
 
     def open(self) -> BinaryIO:
         """The bytes as a stream."""
@@ -113,8 +119,12 @@ def readable(path: str):
         yield
     except UserError:
         raise
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; check the path and its permissions") from error
+    except FileNotFoundError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}; check the path, and where another process "
+                        "removes files run again") from error
+    except (IsADirectoryError, PermissionError) as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}; check the path and its permissions"
+                        ) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not {error.encoding.upper()} text ({error.reason}): convert it, or give its "
                         "--encoding") from error

@@ -142,6 +142,7 @@ def open_table(path: str, columns: Optional[Sequence[str]] = None, delimiter: st
     for file in files:
         content = contents.open_content(file.path, room=reading.room)
         if len(files) > 1 and content.is_empty():  # as Spark writes of an empty partition
+            content.check_not_cut()
             continue
         part = open_part(content, columns, delimiter, quoted, skip_header, reading)
         if reserved := {ROW, EXTRA, LINE} & set(part.columns):

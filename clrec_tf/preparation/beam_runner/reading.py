@@ -90,7 +90,11 @@ def read_file(job: Job, element: tuple[int]) -> Iterator:
 
 def is_left_out(job: Job, number: int) -> bool:
     """Whether a file of several is empty, as Spark writes of an empty partition."""
-    return len(job.files) > 1 and contents.open_content(job.files[number], 1).is_empty()
+    content = contents.open_content(job.files[number], 1)
+    if len(job.files) > 1 and content.is_empty():
+        content.check_not_cut()
+        return True
+    return False
 
 
 def rows_of(job: Job, number: int, source: Source) -> Iterator:
