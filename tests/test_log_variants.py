@@ -382,6 +382,19 @@ def test_parts_are_ordered_by_their_numbers(tmp_path):
         assert whole(read(given, timestamp_column=""))
 
 
+def test_copies_among_parts_are_said(tmp_path, caplog):
+    for name in ("a.csv", "a (1).csv"):
+        written(tmp_path, f"log/{name}", text())
+        written(tmp_path, f"parts/{name}", text().splitlines()[0] + "\n")  # without a row
+        written(tmp_path, f"days/day={len(name)}/0.csv", text())
+    written(tmp_path, "parts/b.csv", text())
+    for folder in ("parts", "days"):
+        assert log_files.prepared(tmp_path / folder).num_users == 5
+    assert "the same bytes" not in caplog.text
+    log_files.prepared(tmp_path / "log")
+    assert "a (1).csv and" in caplog.text and "hold the same bytes, so that all rows of them count twice" in caplog.text
+
+
 def test_folders_that_hold_more_than_the_log(tmp_path):
     FRAME[:20].write_csv(written(tmp_path, "mixed/a.csv", ""))
     FRAME[20:].write_parquet(written(tmp_path, "mixed/b.parquet", ""))

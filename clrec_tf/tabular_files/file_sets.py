@@ -7,12 +7,15 @@ import re
 from typing import Optional
 from urllib.parse import unquote
 
+from absl import logging
+
 from clrec_tf.errors import UserError
 from clrec_tf.system import atomic
 from clrec_tf.tabular_files import contents
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # how Spark and Hive write a missing value
 _HIDDEN = ("_", ".")  # names of what is no part: _SUCCESS, .crc
+_FEW, _FEW_TYPED = 256, 4096  # bytes of a file that may hold no row: a header line; Parquet and Arrow
 _UNFINISHED = ("~", ".tmp", ".crdownload", ".partial", ".swp")
 # Folder in a table -> what the table is, some of whose files may hold deleted rows or older versions of others.
 _LAKES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
@@ -59,12 +62,18 @@ def find(value: str, flag: str = "") -> list[Part]:
 
 
 def digest(value: str) -> str:
-    """sha256 of the file, or of those of a set and of their partitions."""
+    """sha256 of the file, or of those of a set and of their partitions; warns of copies among them."""
     parts = find(value)
-    sums = []
+    sums, seen = [], {}
     for part in parts:
         with contents.readable(part.path), open(part.path, "rb") as file:
             sums.append(hashlib.file_digest(file, "sha256").hexdigest())
+            file.seek(0)
+            large = os.path.getsize(part.path) > (_FEW_TYPED if file.read(4) in (b"PAR1", b"ARRO") else _FEW)
+        other = seen.setdefault((sums[-1], part.partition), part.path)
+        if large and other != part.path:
+            logging.warning("%s and %s hold the same bytes, so that all rows of them count twice: if one is a copy, "
+                            "move it away", other, part.path)
     if len(parts) == 1:
         return sums[0]
     named = [(checksum, part.partition) for checksum, part in zip(sums, parts)]
