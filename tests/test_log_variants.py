@@ -173,6 +173,7 @@ def test_ids_in_quotes(tmp_path):
     assert whole(read(path, quote="double"))  # the advice
     path = written(tmp_path, "l.csv", text(item=' "i{}"'))
     assert refused("--quote=double and, for the space before the quotes, --delimiter=', '", path)
+    assert refused("column 'item' holds formulas of a spreadsheet", written(tmp_path, "f.csv", text(item='="{}"')))
     lines = "\n".join(f'"{line}"' for line in text().splitlines())
     assert refused("quotes around whole lines", written(tmp_path, "q.csv", lines))
     items = written(tmp_path, "i.tsv", "item\tcategory\n" + "".join(f'"i{i}"\t"c"\n' for i in range(11)))

@@ -152,13 +152,16 @@ def _checked_header(table: Table, settings: PrepareConfig) -> tuple[str, ...]:
 
 
 def _check_ids(table: Table, settings: PrepareConfig, head: pl.DataFrame) -> None:
-    """`UserError` where all of the first ids are records, or stand in quotes."""
+    """`UserError` where all of the first ids are records or formulas, or stand in quotes."""
     for name in (settings.user_column, settings.item_column):
         ids = [text.strip() for text in head[name].drop_nulls()]
         if ids and all(map(list_texts.is_nested, ids)):
             inner = [column for column in table.columns if column.startswith(f"{name}.")]
             raise UserError(f"{table.path}: column {name!r} holds records such as {ids[0][:80]!r}: name a column of "
                             f"single values{f', such as {inner[0]}' if inner else ''}")
+        if ids and all(text.startswith('="') and text.endswith('"') for text in ids):
+            raise UserError(f"{table.path}: column {name!r} holds formulas of a spreadsheet, such as {ids[0][:80]}: "
+                            "write the values alone")
         if quoted := headers.stand_in_quotes(ids):
             read = settings.quote == "double" or settings.quote == "auto" and table.delimiter not in ("\t", " ")
             space = f" and, for the space before the quotes, --delimiter='{table.delimiter} '" if read else ""
