@@ -244,6 +244,18 @@ def test_damage_is_found(tmp_path):
         read_exposures(data_dir, manifest, "--x")
 
 
+@pytest.mark.parametrize("strangers, warned", [(57, False), (58, True)])
+def test_few_impressions_that_are_kept_are_warned_of(tmp_path, strangers, warned):
+    """3 that are kept are 5 % of 60."""
+    data_dir = call(tmp_path, CLICKS, HEADER + "a,p,3\n" * 3 + "z,p,3\n" * strangers)
+    assert report_of(data_dir)["kept"] == 3
+    with open(f"{data_dir}/report.json", encoding="utf-8") as file:
+        found = [text for text in json.load(file)["warnings"] if "impressions that name a user" in text]
+    assert bool(found) == warned
+    assert not warned or found[0].startswith("of 61 impressions that name a user only 3 are kept, which are all that "
+                                             "is learned from: 58 are of users that are not trained on, 0 later")
+
+
 def test_dry_run_reports_impressions_and_writes_nothing(tmp_path, capsys):
     (tmp_path / "log.csv").write_text(CLICKS)
     (tmp_path / "shown.csv").write_text(IMPRESSIONS)

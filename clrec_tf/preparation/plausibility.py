@@ -29,6 +29,7 @@ LARGE_VALUE = 1e3  # of a dense vector; the towers begin with values below 1
 FEW_ITEMS = 0.5  # share of the items that a feature should be known of
 TOO_SHORT = 0.5  # share of the users that may be too short to train on
 MANY_BAD = 0.05  # of the rows
+FEW_KEPT = 0.05  # of the impressions that name a user
 FEW_ODD = 0.05  # share of ids that are no integers among those that are
 
 
@@ -120,7 +121,8 @@ def add(report: dict, lines: Optional[int], largest: Optional[float], settings: 
     whole_lines = settings.format not in ("sequence_per_user", "lists")  # else a line is a user, a row one click
     figures = complete(report, lines if whole_lines else None, largest)
     del report["plausibility"]  # so that it comes last
-    report.update(plausibility=figures, warnings=warnings_of(figures, settings))
+    warnings = warnings_of(figures, settings)
+    report.update(plausibility=figures, warnings=[*warnings, *_of_impressions(report.get("impressions"))])
 
 
 def _part(report, name, clicks):
@@ -207,6 +209,17 @@ def _of_parts(figures, settings):
         size = f"only {part['sequences']:,}" if part["sequences"] else "none"
         shorter = f", or lower --min_train_length={settings.min_train_length}" if name == "train" else ""
         yield f"the part {name} has {size} of {figures['users']:,} users: {remedies[settings.split]}{shorter}"
+
+
+def _of_impressions(counts):
+    """Args: counts: of `impressions.report_of`, or None."""
+    named = counts["rows"] - counts["dropped_without_user"] - counts["bad_rows"] if counts else 0
+    if named and counts["kept"] < FEW_KEPT * named:
+        yield (f"of {named:,} impressions that name a user only {counts['kept']:,} are kept, which are all that is "
+               f"learned from: {counts['dropped_other_users']:,} are of users that are not trained on, "
+               f"{counts['dropped_after_training']:,} later than their user's last training click, "
+               f"{counts['dropped_other_items']:,} of items outside the vocabulary. See whether ids and times are "
+               "written as in the log")
 
 
 def _of_features(figures):
