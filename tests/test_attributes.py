@@ -158,11 +158,14 @@ def test_updates_say_attributes_of_new_and_old_items():
     line = {"features": {"kind": "z", "price": "4.5", "other": 1}, "attributes": {"kind": ["y", 3], "price": None}}
     given = given_attributes(line, attributes, "x")
     assert given == {"kind": ["y", "3"], "price": 4.5}
+    # As prepare reads a log: "y " is the category that requests call y, and an empty text is none.
+    assert given_attributes({"attributes": {"kind": [" y\u00a0", "", 3.5]}}, attributes, "x") == {"kind": ["y", "3.5"]}
     after = updated_attributes(attributes, [7, 1], [given, {"price": 1.0}], 8).frame
     assert after["kind"].to_list() == [["a"], ["b", "a"], [], ["c", "c"], [], ["12"], [], ["y", "3"]]
     assert after["price"].to_list() == [3.0, 1.0, 20.0, 20.5, -1.0, 3.0, None, 4.5]
     for entry, text in (({"price": "dear"}, "attribute price is 'dear': give a finite number"),
                         ({"price": 10**400}, "attribute price is 1000.*: give a finite number"),
+                        ({"price": "1_000"}, "attribute price is '1_000': give a finite number"),
                         ({"price": 2**53 + 1}, "attribute price is 9007199254740993: .* below 2.53"),
                         ({"price": "9007199254740993"}, "attribute price is 9007199254740993: .* below 2.53"),
                         ({"x": 1}, "attributes has 'x', which the bundle lacks; attributes are kind"),

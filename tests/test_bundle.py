@@ -147,13 +147,16 @@ def test_the_newest_complete_version_is_loaded(copy):
             load_bundle(str(empty))
 
 
-def test_versions_are_never_overwritten(copy, tmp_path):
+def test_versions_are_never_overwritten(copy, tmp_path, caplog):
     world = exported.world("int")
     with pytest.raises(UserError, match="--export_version=3: .*exists"):
         world.export(copy.parent, export_version=3)
     with pytest.raises(UserError, match="is itself a version"):
         world.export(copy)
     assert world.export(copy.parent) == str(copy.parent / "4")
+    assert "--export_version" not in caplog.text
+    world.export(copy.parent, export_version=2)
+    assert "--export_version=2 is lower than version 4 of" in caplog.text
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written .Not a directory"):
         world.export(tmp_path / "file" / "models")

@@ -1,4 +1,5 @@
 """Lists of checkpoints that are lost, damaged or wrong, what kills leave, and "best", never silently the latest."""
+import json
 import os
 import pathlib
 import shutil
@@ -134,3 +135,15 @@ def test_best_is_the_latest_where_nothing_was_validated(run):
                                          checkpoint_name="step")
     checkpoint_list.save(manager, 7)  # without progress, as of a model alone
     assert find_checkpoint(str(run), "best") == str(folder / "step-7")
+
+
+def test_a_best_of_before_training_without_validation_is_told(run, caplog):
+    find_checkpoint(str(run), "best")
+    assert "without validation" not in caplog.text
+    data_dir = json.loads((run / "config.json").read_text())["paths"]["data_dir"]
+    further = small_run.config(data_dir, run, epochs=2, validate_every=0.0, checkpoint_every_steps=5)
+    assert train(further, LocalRuntime()) == 0
+    best, latest = (find_checkpoint(str(run), which, "export_checkpoint") for which in ("best", "latest"))
+    assert [pathlib.Path(prefix).parent.name for prefix in (best, latest)] == ["best", "checkpoints"]
+    assert f"--export_checkpoint=best is of step {best.rpartition('-')[2]}, of before this run trained to step " in (
+        caplog.text)

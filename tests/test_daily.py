@@ -108,6 +108,9 @@ def test_days_follow_each_other(tmp_path, capsys):
     capsys.readouterr()
     assert run_day(day_config(days, 1)) == 0  # again: nothing is done
     assert versions(days) == [1, 2] and "day1  published  2" in capsys.readouterr().out
+    elsewhere = str(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="day1 was published as version 2, but --export_dir=.*elsewhere holds no version"):
+        run_day(day_config(days, 1, export_dir=elsewhere))
 
     # A worse model is refused, and the day after goes on from the last that was published.
     with pytest.raises(gate.GateError, match=r"day2 is not published: hr@10/full: .*REFUSED.*of day day1 stays") as refused:
@@ -190,7 +193,10 @@ def test_towers_are_traced_once_a_model(tmp_path):
     (dict(dry_run=True), "--dry_run: daily trains on what it prepares"),
     (dict(init_from="R"), "--init_from=R: daily takes"), (dict(day="history.png"), "--day=history.png must be"),
     (dict(day="../up"), "--day=../up must be a name"), (dict(day="export"), "--day=export must be a name"),
-    (dict(days_dir=""), "--days_dir is not set")])
+    (dict(days_dir=""), "--days_dir is not set"),
+    (dict(eval_checkpoint="latest"), "--eval_checkpoint=latest and --export_checkpoint=best: .* both must be best"),
+    (dict(export_checkpoint="latest"), "daily publishes what --gate has judged"),
+    (dict(eval_checkpoint="a", export_checkpoint="a"), "--eval_checkpoint=a and --export_checkpoint=a")])
 def test_bad_settings_are_told_before_any_work(tmp_path, settings, said):
     with pytest.raises(UserError, match=said.replace("(", r"\(")):
         run_day(day_config(tmp_path / "days", 0).but(**settings))

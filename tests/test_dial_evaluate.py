@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from clrec_tf.config import DialConfig
+from clrec_tf.config import EvaluateConfig
 from clrec_tf.data.catalogue import read_catalogue
 from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.errors import UserError
@@ -68,6 +69,18 @@ def test_the_curve_stands_beside_the_metrics_and_its_zero_is_theirs(run, capsys)
     assert "The table above is at popularity 0, as trained." in printed and "popularity_of" not in printed
     with open(f"{run.paths.workdir}/dial.png", "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_untrained_model_is_that_of_the_run_not_of_the_evaluations_seed(run, tmp_path):
+    other = dataclasses.replace(run, paths=dataclasses.replace(run.paths, workdir=str(tmp_path / "run"), seed=1))
+    assert small_run.run(other) == 0
+    found = [evaluate(dataclasses.replace(dialled(other, "0"), paths=dataclasses.replace(other.paths, seed=seed),
+                                          evaluate=EvaluateConfig(untrained=True, candidate_sets=("full",))))
+             for seed in (0, 1)]
+    names = [name for name in found[0] if name.startswith("untrained/") and not name.endswith(("/low", "/high"))]
+    assert names and [found[0][name] for name in names] == [found[1][name] for name in names]
+    assert found[0]["untrained/mrr/full"] != evaluate(dataclasses.replace(dialled(run, "0"), evaluate=EvaluateConfig(
+        untrained=True, candidate_sets=("full",))))["untrained/mrr/full"]
 
 
 def test_export_takes_what_validation_users_choose(run, tmp_path):

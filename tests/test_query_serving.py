@@ -28,6 +28,7 @@ from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
+from clrec_tf.retrieval.show import show
 from clrec_tf.retrieval.user_requests import parse_request
 from clrec_tf.retrieval.user_requests import read_parquet
 from clrec_tf.retrieval.user_requests import UserRequest
@@ -102,6 +103,19 @@ def test_tower_retriever_and_model_agree(bundles, data_dir, name):
         for row in range(len(mine)):
             np.testing.assert_allclose(mine[row][order[row]][..., :cut] if cut else mine[row][order[row]],
                                        theirs[row][by_number[row]], atol=2e-5)
+
+
+def test_the_user_shown_is_told_of_like_a_request(bundles, data_dir, monkeypatch):
+    """The stage show: behaviours, context and profile of the held-out user reach the tower."""
+    model, users, _, folder = bundles["clrec"]
+    asked = []
+    retrieve = Retriever.__call__
+    monkeypatch.setattr(Retriever, "__call__", lambda self, requests: asked.append(
+        retrieve(self, requests)) or asked[-1])
+    text = show(Config.of(data_dir=data_dir, export_dir=str(folder)))
+    (row,) = [row for row in range(users.num_users) if f"history of user {users.user_ids[row]}," in text]
+    expected = Encoder(model, 5).user_vectors(users.take(np.array([row])))
+    np.testing.assert_allclose(asked[0][1].vectors[0, 0][:8], expected[0], atol=2e-5)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

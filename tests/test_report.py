@@ -240,3 +240,15 @@ def test_runs_of_one_colour_have_other_points(tmp_path):
     marks = [(name, attributes["class"]) for name, attributes in page.elements
              if attributes.get("class", "").startswith("point s")][:9]
     assert len(set(marks)) == 9 and marks[8] == ("polygon", "point s0")
+
+
+def test_figures_of_an_earlier_checkpoint_are_told(tmp_path):
+    """Training has gone on after evaluate, or another was begun in the folder."""
+    run = make_run(tmp_path / "run")  # evaluated at step 20
+    for folder, step, told in (("checkpoints", 20, False), ("checkpoints", 40, True), ("best", 20, False)):
+        (run / folder).mkdir(exist_ok=True)
+        for ending in ("index", "data-00000-of-00001"):
+            (run / folder / f"step-{step}.{ending}").write_bytes(b"x")
+        page = page_of(read_runs([str(run)]))
+        assert ("run: its figures are of step 20, and training has gone on since: its checkpoints are of step 40. "
+                "Evaluate it again." in page) == told

@@ -1,12 +1,16 @@
 """The synthetic log: its form, and the structure planted in it, counted from the files alone."""
+import dataclasses
 import os
 
 import numpy as np
 import polars as pl
 import pytest
 
+from clrec_tf.config import Paths
+from clrec_tf.config import PrepareConfig
 from clrec_tf.config import WorldConfig
 from clrec_tf.errors import UserError
+from clrec_tf.preparation.generate import generate_log
 from clrec_tf.preparation import synthetic_log
 
 
@@ -93,3 +97,19 @@ def test_nothing_half_written_stays_behind(tmp_path):
     with pytest.raises(UserError, match="--data_dir.*clicks.csv cannot be written"):
         synthetic_log.generate(WorldConfig(world_users=10, world_items=50), 0, str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["clicks.csv", "items.tsv"]
+
+
+def test_another_log_than_the_one_that_is_there_is_refused(tmp_path):
+    """What is complete is left alone: with other sizes, or another seed, that would be the answer to another question."""
+    paths, sizes = Paths(data_dir=str(tmp_path / "data")), WorldConfig(world_users=20, world_items=60)
+    log = generate_log(paths, sizes, PrepareConfig()).input
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "manifest.json").write_text("{}", encoding="utf-8")
+    before = os.stat(log).st_mtime_ns
+    assert generate_log(paths, sizes, PrepareConfig()).input == log and os.stat(log).st_mtime_ns == before
+    for other, said in ((dict(sizes=dataclasses.replace(sizes, world_users=30)), "--world_users=30: .*with --world_users=20"),
+                        (dict(paths=dataclasses.replace(paths, seed=1)), "--seed=1: .*with --seed=0")):
+        with pytest.raises(UserError, match=said):
+            generate_log(**dict(paths=paths, sizes=sizes, settings=PrepareConfig()) | other)
+    (tmp_path / "data-log" / "world.json").unlink()  # as an older version left it
+    assert generate_log(paths, dataclasses.replace(sizes, world_users=30), PrepareConfig()).input == log

@@ -19,6 +19,7 @@ from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 from clrec_tf.training.validation import note_validation
+from clrec_tf.training.validation import Validator
 from clrec_tf.training.validation import validation_steps
 from tests import small_run
 from tests.cases import in_ci
@@ -127,6 +128,13 @@ def test_validation_keeps_the_best_and_early_stopping_ends_the_training(data_dir
     assert trained.step == best_step
     assert small_run.run(settings) == 0  # complete: nothing is trained again
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == len(rows)
+
+
+def test_a_metric_that_was_always_0_is_told(data_dir, tmp_path, monkeypatch, caplog):
+    for value in (0.25, 0.0):
+        monkeypatch.setattr(Validator, "metrics", lambda self: {"hr@10/full": value})  # pylint: disable=cell-var-from-loop
+        assert small_run.run(small_run.config(data_dir, tmp_path / str(value), validate_every=1.0)) == 0
+        assert ("--validation_metric=hr@10/full was 0 in every validation" in caplog.text) == (value == 0.0)
 
 
 def test_validation_steps_and_progress():

@@ -224,9 +224,10 @@ def test_deletions_that_cannot_be_done(export_dir, caplog, tmp_path):
     with pytest.raises(DataError, match="leaves no item"):
         update(export_dir, withdraw=bundle.item_ids.tolist())
     assert update(export_dir, [{"id": "n", "vector": X}], bundle.item_ids.tolist()).live.sum() == 1
-    (tmp_path / "ids.txt").write_text("7\r\n\n8\nx\n")
-    with pytest.raises(DataError, match="ids.txt, line 4: item ids of this bundle are integers, got 'x'"):
-        read_deletions(str(tmp_path / "ids.txt"), "int")
+    for bad in ("x", "1_0"):  # to Python alone the latter is 10
+        (tmp_path / "ids.txt").write_text(f"7\r\n\n8\n{bad}\n")
+        with pytest.raises(DataError, match=f"ids.txt, line 4: item ids of this bundle are integers, got '{bad}'"):
+            read_deletions(str(tmp_path / "ids.txt"), "int")
     (tmp_path / "ids.txt").write_bytes(b"7\n\xff\n")
     with pytest.raises(DataError, match="ids.txt, line 2 is not UTF-8"):
         read_deletions(str(tmp_path / "ids.txt"), "string")

@@ -125,7 +125,7 @@ def test_rows_slots_and_queues_are_taken_by_name(days, trained, tmp_path):
                 np.testing.assert_array_equal(found, expected)
 
 
-def test_training_goes_on_where_it_was(days, trained, tmp_path):
+def test_training_goes_on_where_it_was(days, trained, tmp_path, caplog):
     """The first losses are below those of a model that knows nothing."""
     trained, model = trained
     warm = small_run.config(days[1], tmp_path / "warm", 0, model, init_from=trained.paths.workdir)
@@ -135,6 +135,10 @@ def test_training_goes_on_where_it_was(days, trained, tmp_path):
     assert first[0] < first[1]
     assert not [name for name in (tmp_path / "warm").iterdir() if name.name.startswith(".init_from")]
     assert small_run.run(warm) == 0  # complete, whatever becomes of the run it started from
+    assert "is not read" not in caplog.text
+    assert small_run.run(cold.but(init_from=trained.paths.workdir)) == 0  # too late: it has begun without
+    assert f"--init_from={trained.paths.workdir} is not read: the run in --workdir={tmp_path}/cold" in caplog.text
+    assert "started from nothing; choose another --workdir" in caplog.text
 
 
 @pytest.mark.parametrize("model", [dict(debias_context="country"), dict(small_run.SMALL_MULTI)], ids=["clrec", "multi"])

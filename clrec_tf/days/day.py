@@ -13,7 +13,6 @@ Every step leaves alone what is complete, so a day that was killed is finished b
 import contextlib
 import datetime
 import os
-import re
 import time
 from typing import Iterator
 from typing import Optional
@@ -25,14 +24,13 @@ from clrec_tf.config import require
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.days import comparison
 from clrec_tf.days.data_checks import check_data
+from clrec_tf.days.day_settings import check_settings
 from clrec_tf.days import ending
 from clrec_tf.days.explained import explained
 from clrec_tf.days.folders import DayFolders
 from clrec_tf.days import gate as gate_lib
 from clrec_tf.days import history
-from clrec_tf.days.history_figure import FIGURE_FILE
 from clrec_tf.days.one_daily import alone
-from clrec_tf.days.one_daily import LOCK_FILE
 from clrec_tf.days import stored_days
 from clrec_tf.errors import UserError
 from clrec_tf.models.trained import Trained
@@ -40,7 +38,6 @@ from clrec_tf.preparation.prepare_folder import prepare_folder
 from clrec_tf.publishing.export_run import export
 from clrec_tf.retrieval.export_folder import newest_version
 from clrec_tf.retrieval.manifest import read_manifest
-from clrec_tf.stores.lease import NAME as LEASE_FILE
 from clrec_tf.training import checkpoint_list
 from clrec_tf.training.checkpoint_list import checkpoint_hash
 from clrec_tf.training.checkpoints import find_checkpoint
@@ -51,8 +48,6 @@ from clrec_tf.training.restore import load_trained
 from clrec_tf.training.runtime import LocalRuntime
 from clrec_tf.training.setup import set_up
 
-_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
-_OTHERS = ("export", history.HISTORY_FILE, FIGURE_FILE, LOCK_FILE, LEASE_FILE)  # what else stands beside the days
 _CEILING = "ceiling/full"
 
 
@@ -69,23 +64,9 @@ def run_day(config: Config) -> int:
     days_dir = require(config.days.days_dir, "days_dir", "daily keeps a folder for each day there")
     demands = gate_lib.demands_of(config.days.gate)
     day = config.days.day or datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    _check_settings(config, day)
+    check_settings(config, day)
     with alone(days_dir):
         return _day_alone(config, days_dir, day, demands)
-
-
-def _check_settings(config: Config, day: str) -> None:
-    """`UserError` where a flag is none that daily can follow."""
-    config.encoder_class.refuse_search("daily publishes what it trains")
-    if not _NAME.fullmatch(day) or day in _OTHERS:
-        raise UserError(f"--day={day} must be a name of letters, digits, dots and hyphens, such as 2026-11-29, and "
-                        f"none of {', '.join(_OTHERS)}")
-    for flag, value in (("vocabulary_from", config.prepare.vocabulary_from), ("init_from", config.train.init_from)):
-        if value:
-            raise UserError(f"--{flag}={value}: daily takes the last published day of --days_dir; leave --{flag} out")
-    if config.prepare.dry_run:
-        raise UserError("--dry_run: daily trains on what it prepares; look at the data with python -m clrec_tf.prepare "
-                        "--dry_run")
 
 
 def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.Demand]) -> int:
@@ -99,6 +80,7 @@ def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.D
         if _status(days, day) == history.PUBLISHED:
             if os.path.exists(folders.data):
                 _prepared(config, folders, day)  # an error where the day was published from another log
+            _check_published(config, days, day)
             logging.info("day %s is published already", day)
             ending.show(places)
             return 0
@@ -116,6 +98,15 @@ def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.D
     if refusal:
         raise refusal
     return code
+
+
+def _check_published(config: Config, days: list[dict], day: str) -> None:
+    """`UserError` where a published day's --export_dir holds no version at all: another one, or they are gone."""
+    if not newest_version(config.paths.export_dir):
+        number = next(each.get("version") for each in days if each["day"] == day)
+        raise UserError(f"day {day} was published as version {number}, but --export_dir={config.paths.export_dir} holds "
+                        "no version: give the folder of that day, restore it, or publish the day's run there with "
+                        f"python -m clrec_tf.export --data_dir={config.paths.data_dir} --workdir={config.paths.workdir}")
 
 
 def _status(days: list[dict], day: str) -> str:

@@ -129,9 +129,9 @@ def _encoded(encoder: Encoder, data) -> _Encoded:
 
 
 def _initial(config, trained):
-    """The model as it was before training."""
-    return build_model(trained.settings, trained.schema, load_content(config.paths.data_dir, trained.schema),
-                       config.paths.seed)
+    """The model as it was before training, by the run's seed, not that of the evaluation."""
+    seed = trained.run_config.get("paths", {}).get("seed", config.paths.seed)
+    return build_model(trained.settings, trained.schema, load_content(config.paths.data_dir, trained.schema), seed)
 
 
 def _metrics_of(encoded: _Encoded, data: _Data, config, **options) -> dict:

@@ -138,7 +138,10 @@ def export_bundle(model, schema: Schema, catalogue: Catalogue, users: Evaluation
 def _check_before_work(export_dir, config, model_name, items):
     """`UserError` where the export will evidently fail, before the catalogue is encoded."""
     tf_serving.check_names(model_name, config.serving_base_path)
-    version = _version(export_dir, config.export_version)
+    version, newest = _version(export_dir, config.export_version), max(taken_versions(export_dir), default=0)
+    if version < newest:
+        logging.warning("--export_version=%d is lower than version %d of --export_dir=%s, which stays the one that is "
+                        "read and served", version, newest, export_dir)
     if config.scann_export_dir:
         scann_model.check_place(config, export_dir, version, items)
 

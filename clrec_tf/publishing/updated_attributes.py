@@ -9,6 +9,7 @@ import polars as pl
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.attributes import Attributes
 from clrec_tf.system.finite import is_number
+from clrec_tf.tabular_files.values import texts
 
 
 def given_attributes(item: dict, attributes: Attributes, where: str) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def updated_attributes(attributes: Attributes, positions: Sequence[int], given: 
 
 def _number(name, value, where) -> float:
     text = value
-    if isinstance(text, str):  # as a feature of the data set has it
+    if isinstance(text, str) and "_" not in text:  # as a feature of the data set has it; 1_0 is a number to Python alone
         for kind in (float, int):  # of those that it can be the last, which is exact
             with contextlib.suppress(ValueError):
                 value = kind(text)
@@ -81,4 +82,5 @@ def _texts(name, value, where) -> list[str]:
     for each in values:
         if not isinstance(each, (str, int, float)):
             raise DataError(f"{where}: attribute {name} has the value {each!r}: give text, or a list of texts")
-    return [each if isinstance(each, str) else str(each) for each in values]
+    # As prepare reads them: without white space around, by which no request would find them.
+    return texts(pl.Series([str(each) for each in values], dtype=pl.String), ()).drop_nulls().to_list()

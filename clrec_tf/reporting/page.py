@@ -98,6 +98,11 @@ def _said(runs, unlike):
     for run in runs:
         warnings = run.metrics.get(WARNINGS)
         sentences += [f"{run.name}: {warning}" for warning in (warnings if isinstance(warnings, list) else ())]
+        steps = [step for step in (run.best, run.latest) if step is not None]
+        if steps and run.number("step") not in steps:
+            sentences.append(f"{run.name}: its figures are of step {figure_text(run.metrics.get('step')) or 'unknown'}, "
+                             f"and training has gone on since: its checkpoints are of step "
+                             f"{' and '.join(map(figure_text, dict.fromkeys(steps)))}. Evaluate it again.")
         if not run.rows:
             sentences.append(f"{run.name}: metrics.jsonl is missing or empty, so there are no learning curves.")
         if run.unread:

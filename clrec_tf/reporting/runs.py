@@ -13,6 +13,9 @@ from clrec_tf.evaluation.report import METRICS_FILE
 from clrec_tf.system.finite import is_number
 from clrec_tf.system import json_files
 from clrec_tf.system.local_path import local_path
+from clrec_tf.training import checkpoint_list
+from clrec_tf.training.checkpoints import BEST_FOLDER
+from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training import evaluations
 from clrec_tf.training import run_config
 from clrec_tf.training.reporter import METRICS_LOG
@@ -34,6 +37,7 @@ class Run:
       rows: of metrics.jsonl and of an evaluator, by step: {"step": int, name: number}.
       unread: lines of metrics.jsonl that cannot be read.
       example: one user's intents; None where the model has none, or evaluate did not write it.
+      best, latest: steps of its checkpoints; None where they are not there.
     """
     name: str
     folder: str
@@ -42,6 +46,8 @@ class Run:
     rows: Sequence[dict]
     unread: int = 0
     example: Optional[intent_example.IntentExample] = None
+    best: Optional[int] = None
+    latest: Optional[int] = None
 
     def number(self, name: str) -> Optional[float]:
         """A figure of metrics.json; None where there is none."""
@@ -133,7 +139,14 @@ def _read(name, folder, config) -> Run:
     metric = _setting(config, "train", "validation_metric")
     rows += [{"step": row["step"], f"valid/{metric}": row.get("value")} for row in evaluations.read(folder, metric)
              if _is_step(row["step"])]
-    return Run(name, folder, config, metrics, rows, unread, intent_example.load_example(folder))
+    return Run(name, folder, config, metrics, rows, unread, intent_example.load_example(folder),
+               *(_newest_step(os.path.join(folder, kind)) for kind in (BEST_FOLDER, LATEST_FOLDER)))
+
+
+def _newest_step(folder) -> Optional[int]:
+    """The step of the newest checkpoint in a folder."""
+    prefix = checkpoint_list.newest(folder)
+    return prefix and int(prefix.rpartition("-")[2])
 
 
 def _check_popularities(metrics, damaged):

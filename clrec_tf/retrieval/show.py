@@ -7,6 +7,7 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data import schema as schema_lib
 from clrec_tf.retrieval.bundle import load_bundle
 from clrec_tf.retrieval.export_folder import export_dir_of
+from clrec_tf.retrieval.query_values import QueryValues
 from clrec_tf.retrieval.retriever import Retriever
 from clrec_tf.retrieval.search_options import SearchOptions
 from clrec_tf.retrieval.user_requests import UserRequest
@@ -26,7 +27,8 @@ def show(config: Config) -> str:
     times = None if user.history_times is None else user.history_times[known].tolist()
     request_time = None if user.request_times is None else int(user.request_times[0])
     dwell = None if user.history_dwell is None else user.history_dwell[known].tolist()
-    request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time, dwell)
+    request = UserRequest(int(user.user_ids[0]), [_plain(i) for i in history], times, request_time, dwell,
+                          events=_events(user, known, bundle.query), query=_features(user, bundle.query))
     settings = config.retrieve
     retriever = Retriever(bundle, SearchOptions(
         settings.k, config.evaluate.filter_seen, settings.intents, settings.merge, popularity=_one(config)))
@@ -49,6 +51,17 @@ def show(config: Config) -> str:
     text = "\n".join(lines)
     print(text)
     return text
+
+
+def _events(user, known, values: QueryValues):
+    """Behaviours of the known clicks, where the model reads them."""
+    return [("", *values.events)[number] for number in user.history_events[known]] if values.events else None
+
+
+def _features(user, values: QueryValues):
+    """What is known of the user and the request, where the model reads it."""
+    return {name: value[0].tolist() if isinstance(value[0], (np.ndarray, np.generic)) else value[0]
+            for name, value in values.example_of(user.query).items()} if values.features else None
 
 
 def _one(config):

@@ -163,6 +163,8 @@ def read_parquet(path: str, id_type: str, query: QueryValues = QueryValues()) ->
 def parse_item(text: str, id_type: str, where: str):
     """An item id typed on the command line: text, or an integer where ids are integers."""
     try:
+        if "_" in text and id_type == "int":
+            raise ValueError("1_0 is 10 to Python, and a slip of a person's")
         return checked_item(int(text) if id_type == "int" else text, id_type, where)
     except ValueError as error:
         raise DataError(f"{where}: item ids of this bundle are integers, got {text!r}") from error

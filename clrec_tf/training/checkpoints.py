@@ -16,6 +16,7 @@ from clrec_tf.training import checkpoint_list
 from clrec_tf.training.progress import Progress
 from clrec_tf.training.progress import ProgressState
 from clrec_tf.training.reasons import reason
+from clrec_tf.training import run_config
 
 LATEST_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
@@ -186,7 +187,18 @@ def _best(workdir, latest, flag):
         remedy = f", or give --{flag}=latest for {latest}" if latest else ""
         raise DataError(f"--{flag}=best: {folder} holds no complete checkpoint, though training has kept a best one "
                         f"there: restore it from a copy{remedy}")
+    if best and latest:
+        _warn_of_unvalidated(workdir, *(int(prefix.rpartition("-")[2]) for prefix in (best, latest)), flag)
     return best or latest
+
+
+def _warn_of_unvalidated(workdir, best, latest, flag):
+    """Says where a run with a best checkpoint went on without validation: the best is that of what came before."""
+    if best != latest and os.path.exists(os.path.join(workdir, run_config.CONFIG_FILE)):
+        if run_config.load(workdir).get("train", {}).get("validate_every") == 0:
+            logging.warning("--%s=best is of step %d, of before this run trained to step %d without validation "
+                            "(--validate_every=0): nobody knows which is better; --%s=latest takes the latter", flag,
+                            best, latest, flag)
 
 
 def saved_progress(prefix: str) -> Progress:

@@ -97,6 +97,10 @@ def _train(config, runtime, lock, profile, monitor) -> int:
                 break
     if runtime.evaluator and run.finished:
         listener.wait_for_last()
+    if run.finished and progress.best_metric == 0:
+        logging.warning("--validation_metric=%s was 0 in every validation, so the best checkpoint is the first, of step "
+                        "%d: validate by a larger cut-off or on more users, or take --export_checkpoint=latest",
+                        progress.metric, progress.best_step)
     runtime.close()
     reporter.close(run.finished)
     uploads.finish()

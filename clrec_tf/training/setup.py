@@ -19,6 +19,7 @@ from clrec_tf.models.build import build_keys
 from clrec_tf.models.build import build_model
 from clrec_tf.models.build import load_content
 from clrec_tf.objectives.build import build_objective
+from clrec_tf.stores import names
 from clrec_tf.system import atomic
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import Checkpoints
@@ -111,6 +112,8 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
         _restore(checkpoints, progress, settings.validation_metric, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
     begins = not progress.step
+    if config.train.init_from and not begins:
+        _warn_of_other_start(config)
     taken = begins and _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime,
                                    init_checkpoint)
     if begins and keys is not None:
@@ -142,6 +145,15 @@ def _restore(checkpoints: Checkpoints, progress: Progress, metric: str, runtime)
     if restored:
         logging.info("going on from %s", restored)
         progress.use_metric(metric)
+
+
+def _warn_of_other_start(config: Config) -> None:
+    """Says where a run that goes on has another --init_from on record, since what is given is not read."""
+    given, saved = config.train.init_from, run_config.load(config.paths.workdir).get("train", {}).get("init_from", "")
+    if os.path.realpath(given) != os.path.realpath(names.local_of(saved) or os.sep):
+        logging.warning("--init_from=%s is not read: the run in --workdir=%s has a checkpoint of its own, and started "
+                        "from %s; choose another --workdir to start from it", given, config.paths.workdir,
+                        saved or "nothing")
 
 
 def _warm_start(config, schema, manifest, model, optimizer, checkpoints, runtime, which) -> bool:
