@@ -77,6 +77,18 @@ def test_more_epochs_go_on_after_the_last_one_but_not_after_early_stopping(data_
     assert progress(validation_metric="mrr/full") == (False, False, ends[2], "mrr/full", 0, True, 0)
 
 
+def test_a_run_that_goes_on_is_not_judged_by_figures_of_other_users_or_candidates(data_dir, tmp_path):
+    """Of seen items left in, or of fewer users, no later figure might reach the best one, or all might."""
+    settings = small_run.config(data_dir, tmp_path, validate_every=1.0, epochs=1, model=dict(queue="in_batch"))
+    assert small_run.run(settings) == 0
+    best = lambda **changes: set_up(settings.but(epochs=2, **changes), LocalRuntime()).progress.best_metric
+    assert best() is not None
+    for changes in (dict(filter_seen=False), dict(validation_users=7)):
+        assert best(**changes) is best(**changes) is None  # again too: killed before it has saved a checkpoint
+    assert small_run.run(settings.but(epochs=2, filter_seen=False)) == 0
+    assert set_up(settings.but(epochs=3, filter_seen=False), LocalRuntime()).progress.best_step > 0
+
+
 def test_validation_scores_the_validation_users(data_dir, tmp_path):
     settings = small_run.config(data_dir, tmp_path, validate_every=1.0, validation_metric="ndcg@5/full")
     run = set_up(settings, LocalRuntime())

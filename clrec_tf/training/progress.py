@@ -15,6 +15,7 @@ class Progress:
       position: which, see `Assignments.position`; None: the first `step` in order.
       repeated_steps: steps that may have been trained twice, since a worker was lost.
       metric: name of the validation metric.
+      judging: see `run_config.judging`; None in checkpoints of before it was kept.
       best_metric: its value at the best validation so far, None before the first.
       best_step: its step.
       validations_since_best: validations without a better metric.
@@ -28,6 +29,7 @@ class Progress:
     position: Optional[dict] = None
     repeated_steps: int = 0
     metric: str = ""
+    judging: Optional[dict] = None
     best_metric: Optional[float] = None
     best_step: int = 0
     validations_since_best: int = 0
@@ -37,9 +39,11 @@ class Progress:
     zero_gradients: int = 0
     stopped_early: bool = False
 
-    def use_metric(self, name: str) -> None:
-        """Starts the search for the best anew where another metric decides from now on."""
-        if name != self.metric:
+    def use_metric(self, name: str, judging: Optional[dict] = None) -> None:
+        """Starts the search for the best anew where another metric decides from now on, or, in a run that has not
+        stopped, the same one among others."""
+        alike, self.judging = self.judging in (None, judging), judging
+        if name != self.metric or not (alike or self.stopped_early):
             self.metric, self.best_metric, self.best_step, self.validations_since_best = name, None, 0, 0
             self.stopped_early = False
 

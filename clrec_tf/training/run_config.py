@@ -22,6 +22,8 @@ _BEFORE = dict(multi_clrec=dict(multi_objective="paper", intent_context="none"))
 
 # What decides the order of the data or the shape of the state; the rest (epochs, learning rate, …) may change.
 _FIXED_TRAIN = ("batch_size", "target_mode", "shuffle_shards", "optimizer")
+# On whom validations are, and among what: else their figures cannot be compared.
+_JUDGING = (("train", "validation_users"), ("evaluate", "filter_seen"), ("evaluate", "pop100_protocol"))
 
 
 def save(workdir: str, config: config_lib.Config, schema_hash: str) -> None:
@@ -153,6 +155,11 @@ def differences(saved: dict, config: config_lib.Config, has_events: bool = True)
     # A setting that did not exist when the run was started had what is its default now, or was as `before` says.
     pairs = {name: (saved.get(name, defaults[name]), after) for name, after in now.items() if name not in unread}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def judging(config: config_lib.Config) -> dict:
+    """What validations must agree in to be compared with each other, beside their metric."""
+    return {name: getattr(getattr(config, section), name) for section, name in _JUDGING}
 
 
 def _fixed(values: dict) -> dict:

@@ -105,11 +105,11 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
         return training_dataset(data_dir, used, manifest, order, pools, config.model.max_history, settings.time_dropout)
 
     objective = build_objective(config, schema, manifest, model, runtime, dataset, plan.steps(0), keys)
-    progress = Progress(metric=settings.validation_metric)
+    progress = Progress(metric=settings.validation_metric, judging=run_config.judging(config))
     checkpoints = Checkpoints(workdir, settings.keep_checkpoints, model, optimizer, objective.states, progress, runtime,
                               keys)
     if resumed:
-        _restore(checkpoints, progress, settings.validation_metric, runtime)
+        _restore(checkpoints, progress, config, runtime)
     assignments = Assignments(plan, settings.epochs, progress.step, progress.position)
     begins = not progress.step
     if config.train.init_from and not begins:
@@ -138,13 +138,13 @@ def set_up(config: Config, runtime, init_checkpoint: str = "latest") -> Run:
     return run
 
 
-def _restore(checkpoints: Checkpoints, progress: Progress, metric: str, runtime) -> None:
+def _restore(checkpoints: Checkpoints, progress: Progress, config: Config, runtime) -> None:
     """Goes on from the latest checkpoint, if there is one that can be read."""
     with runtime.unharmed("restoring a checkpoint"):
         restored = checkpoints.restore_latest()
     if restored:
         logging.info("going on from %s", restored)
-        progress.use_metric(metric)
+        progress.use_metric(config.train.validation_metric, run_config.judging(config))
 
 
 def _warn_of_other_start(config: Config) -> None:
