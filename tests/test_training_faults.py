@@ -257,6 +257,12 @@ def test_a_full_disk_is_an_error_and_the_checkpoint_before_stands(data_dir, tmp_
         subprocess.run(["umount", small], check=True)
 
 
+def test_memory_that_cannot_be_had_is_an_error_and_the_same_folder_can_be_used(data_dir, tmp_path):
+    with pytest.raises(UserError, match=r"memory ran out: OOM when .*shape\[3100000000000\].*: lower --batch_size"):
+        small_run.run(small_run.config(data_dir, tmp_path, epochs=1, model=dict(embedding_dim=10**11)))
+    assert small_run.run(small_run.config(data_dir, tmp_path, epochs=1)) == 0
+
+
 def test_an_unwritable_workdir_is_an_error(data_dir, tmp_path):
     (tmp_path / "file").write_text("in the way")
     process = command(data_dir, tmp_path / "file" / "run")

@@ -16,6 +16,7 @@ from clrec_tf.errors import UserError
 from clrec_tf.training.collapse import check_variables
 from clrec_tf.training.collapse import CollapseWatch
 from clrec_tf.training.evaluations import Listener
+from clrec_tf.training.memory_faults import memory_told
 from clrec_tf.training.monitoring.exporter import metrics_of
 from clrec_tf.training.monitoring.profile import ProfileSignal
 from clrec_tf.training.monitoring.role_watch import watched_roles
@@ -43,11 +44,11 @@ def train(config: Config, runtime) -> int:
       0 when training is complete, else the exit code of the signal that ended it.
 
     Raises:
-      UserError: settings, data or disk at fault; the last checkpoint stands. BusyError: another trains there.
+      UserError: settings, data, memory or disk at fault; the last checkpoint stands. BusyError: another trains there.
     """
     _, workdir = check_paths(config.paths)
     with (WorkdirLock(workdir) as lock, ProfileSignal(workdir, config.operations.profile_steps) as profile,
-          metrics_of(config, runtime.task) as metrics, watched_roles(metrics, runtime.task)):
+          metrics_of(config, runtime.task) as metrics, watched_roles(metrics, runtime.task), memory_told()):
         code = _train(config, runtime, lock, profile, TrainingMetrics(metrics))
         lock.check()
     return code
