@@ -88,6 +88,13 @@ def test_schedule():
     np.testing.assert_allclose([both(step) for step in (4, 10, 60)], [0.5, 1.0, 0.5], rtol=1e-5)
 
 
+def test_a_warm_up_that_does_not_end_is_told(caplog):
+    for warmup, total, told in ((99, 100, False), (100, 100, True), (5, 0, False), (0, 0, False)):
+        caplog.clear()
+        build_optimizer(TrainConfig(warmup_steps=warmup), total)
+        assert (f"--warmup_steps={warmup} of {total} steps in all" in caplog.text) == told
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_dense_variables_move_as_a_numpy_loop_of_adam_says(decay):
     rng, start = np.random.default_rng(3), np.random.default_rng(1).normal(size=(V, D))

@@ -100,6 +100,7 @@ def test_more_epochs_may_be_asked_for(data_dir, tmp_path):
     (dict(model=dict(feature_dims=("x",))), "--feature_dims=x: widths must be integers"),
     (dict(model=dict(queue_size=15)), "--queue_size=15 is smaller than --batch_size=16"),
     (dict(model=dict(time_boundaries=("5", "5"))), "--time_boundaries=5,5: must ascend"),
+    (dict(model=dict(time_boundaries=("5", "1e300"))), "--time_boundaries=5,1e300: 1e300 minutes are no time"),
     (dict(model=dict(time_boundaries=("5", "soon"))), "--time_boundaries=5,soon: must be numbers of minutes"),
 ])
 def test_wrong_settings_name_flag_value_and_remedy(data_dir, tmp_path, settings, message):

@@ -105,6 +105,14 @@ def test_validation_scores_the_validation_users(data_dir, tmp_path):
     assert found["mrr/full"] != results["test"]["mrr/full"] and found["ndcg@5/full"] != results["test"]["ndcg@5/full"]
 
 
+@pytest.mark.parametrize("metric, told", [("hr@30/full", True), ("recall@31/full", True), ("hr@29/full", False),
+                                          ("ndcg@30/full", False), ("mrr/full", False)])
+def test_a_metric_that_every_checkpoint_meets_is_told(data_dir, tmp_path, caplog, metric, told):
+    """The log has 30 items: among its first 30 every target is found, and the first checkpoint would be the best."""
+    set_up(small_run.config(data_dir, tmp_path, validate_every=1.0, validation_metric=metric), LocalRuntime())
+    assert (f"--validation_metric={metric}: of the 30 candidates of /full at most" in caplog.text) == told
+
+
 def test_validation_at_a_popularity_is_that_of_the_curve(data_dir, tmp_path):
     settings = small_run.config(data_dir, tmp_path, validate_every=1.0, validation_metric="ndcg@5/full/popularity=1")
     run = set_up(settings, LocalRuntime())

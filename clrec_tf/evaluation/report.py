@@ -137,15 +137,15 @@ def check_model(config: EvaluateConfig, encoder: type, num_intents: int) -> None
                         f"of --user_encoder=mind); give at most {num_intents}")
 
 
-def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int) -> None:
-    """Says which cut-offs leave no candidate out, so that every target in the vocabulary is a hit."""
+def warn_of_large_cutoffs(config: EvaluateConfig, num_items: int, flag: str = "ks", given: str = "") -> None:
+    """Says which cut-offs, by default of --ks, leave no candidate out, so that every known target is a hit."""
     cutoffs = check_settings(config.ks, config.candidate_sets)
     for name in config.candidate_sets:
         candidates = num_items if name == "full" else min(num_items, SIZE + 1)
         large = [str(k) for k in cutoffs if k >= candidates]
         if large:
-            logging.warning("--ks=%s: of the %d candidates of /%s at most, %s leave none out: hr@k is the ceiling "
-                            "there for every model", ",".join(config.ks), candidates, name, ", ".join(large))
+            logging.warning("--%s=%s: of the %d candidates of /%s at most, %s leave none out: hr@k is the ceiling there "
+                            "for every model", flag, given or ",".join(config.ks), candidates, name, ", ".join(large))
 
 
 def _user_means(ranked, evaluation_set, cutoffs, interval_seed, cold):

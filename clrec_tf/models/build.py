@@ -66,6 +66,8 @@ def time_boundaries(config: ModelConfig, schema: schema_lib.Schema) -> tuple[int
         seconds = [round(60 * float(minutes)) for minutes in config.time_boundaries]
     except (ValueError, OverflowError) as error:
         raise UserError(f"{given}: must be numbers of minutes") from error
+    if seconds[-1] >= 2**62:
+        raise UserError(f"{given}: {config.time_boundaries[-1]} minutes are no time")
     if seconds[0] < 1 or any(a >= b for a, b in zip(seconds, seconds[1:])):
         raise UserError(f"{given}: must ascend, from at least one second on")
     return tuple(seconds)

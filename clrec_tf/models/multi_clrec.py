@@ -32,7 +32,7 @@ class MultiCLRecSettings(Section):
     intent_margin: float = setting(7.0,
         "multi_clrec: gated: nats by which a vector prefers items of its own intent, so that vectors need not keep away "
         "from items of others. Vectors of an index have as many more coordinates as there are intents, at most 16 (0: "
-        "no margin). Of more than 32 intents it is approximate.", lower=0.0)
+        "no margin). Of more than 32 intents it is approximate.", lower=0.0, upper=1000.0)
     category_feature: str = setting("", "multi_clrec: item feature by which clicks are routed to intents (default: "
                                         "the first).")
     routing_weight: float = setting(1.0, "multi_clrec: weight λ1 of the loss that targets are routed clearly.",

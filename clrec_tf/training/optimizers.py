@@ -2,6 +2,7 @@
 import functools
 import math
 
+from absl import logging
 import tensorflow as tf
 import tf_keras
 
@@ -149,6 +150,9 @@ def build_optimizer(config: TrainConfig, total_steps: int) -> tf_keras.optimizer
       config: training settings.
       total_steps: steps of the whole training, where a cosine ends.
     """
+    if config.warmup_steps >= total_steps > 0:
+        logging.warning("--warmup_steps=%d of %d steps in all: --learning_rate=%g is reached at the end or never; lower "
+                        "it, or raise --epochs", config.warmup_steps, total_steps, config.learning_rate)
     schedule = WarmupSchedule(config.learning_rate, config.warmup_steps, config.schedule, total_steps,
                               config.final_learning_rate_ratio)
     make = {"lazy_adam": functools.partial(LazyAdam, beta_2=config.adam_beta2), "adagrad": RowAdagrad}[config.optimizer]

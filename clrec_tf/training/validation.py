@@ -17,6 +17,7 @@ from clrec_tf.evaluation.auc_protocol import join_of
 from clrec_tf.evaluation.curve import ranking_metric
 from clrec_tf.evaluation.popularity import counted
 from clrec_tf.evaluation.report import evaluate_vectors
+from clrec_tf.evaluation.report import warn_of_large_cutoffs
 from clrec_tf.models import dial
 from clrec_tf.models.encode import Encoder
 from clrec_tf.settings.dial import MOST
@@ -43,6 +44,8 @@ class Validator:
         self._config = dataclasses.replace(config.evaluate, ks=(cutoff,), eval_split="valid",
                                            candidate_sets=(candidates,), auc=candidates == AUC)
         self._catalogue = read_catalogue(config.paths.data_dir, schema, manifest)
+        if self._metric.startswith(("hr@", "recall@")):  # of which every checkpoint has the same then
+            warn_of_large_cutoffs(self._config, len(self._catalogue.counts), "validation_metric", self._metric)
         self._users = read_evaluation_set(
             config.paths.data_dir, "valid", schema, manifest, config.train.validation_users, self._seed)
         self._log_items = read_log_items(config.paths.data_dir, schema) if self._config.auc else 0
