@@ -109,7 +109,7 @@ def test_days_follow_each_other(tmp_path, capsys):
     assert run_day(day_config(days, 1)) == 0  # again: nothing is done
     assert versions(days) == [1, 2] and "day1  published  2" in capsys.readouterr().out
     elsewhere = str(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="day1 was published as version 2, but --export_dir=.*elsewhere holds no version"):
+    with pytest.raises(UserError, match="day1 was published as version 2, but the newest of --export_dir=.*elsewhere is none"):
         run_day(day_config(days, 1, export_dir=elsewhere))
 
     # A worse model is refused, and the day after goes on from the last that was published.
@@ -135,8 +135,9 @@ def test_data_that_do_not_fit_stop_the_day_before_training(tmp_path):
     assert history.read(str(days))[1]["status"] == "stopped" and not (days / "day1" / "run").exists()
     with pytest.raises(gate.GateError, match="day2 lacks the features tags .*name them in --feature_columns or"):
         run_day(day_config(days, 2, multi_feature_columns=()))
-    with pytest.raises(DataError, match="is the log of day day0"):
-        run_day(day_config(days, 3, text=(tmp_path / "log0.csv").read_text()))
+    for number, ending in ((3, ""), (7, "\n")):  # also in another file, as of a log that was packed anew
+        with pytest.raises(DataError, match="is the log of day day0"):
+            run_day(day_config(days, number, text=(tmp_path / "log0.csv").read_text() + ending))
     with pytest.raises(DataError, match="day day5: .*no time stamps, day day0 had them: give the column of day day0"):
         run_day(day_config(days, 5, timestamp_column=""))
     with pytest.raises(DataError, match="day day6: .*item ids of type string, day day0 of type int: --id_type=int says"):
@@ -188,6 +189,7 @@ def test_towers_are_traced_once_a_model(tmp_path):
 
 @pytest.mark.parametrize("settings, said", [
     (dict(gate=("hr@10:-0.1",)), "--gate=hr@10:-0.1: 'hr@10:-0.1' must be METRIC:CHANGE"),
+    (dict(gate=("hr@10/full:nan",)), "--gate=hr@10/full:nan: 'hr@10/full:nan' must be METRIC:CHANGE"),
     (dict(gate=("hr@10/full",)), "must be METRIC:CHANGE"), (dict(gate=("hr@10/full:little",)), "must be METRIC:CHANGE"),
     (dict(vocabulary_from="V"), "--vocabulary_from=V: daily takes the last published day"),
     (dict(dry_run=True), "--dry_run: daily trains on what it prepares"),

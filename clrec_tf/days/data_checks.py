@@ -23,8 +23,8 @@ def check_data(config: Config, folders: DayFolders, before: DayFolders, entry: d
       clicks drifted too far.
     """
     schemas = [schema_lib.load_schema(folder.data) for folder in (before, folders)]
-    if _clicks_of(schemas[0]) == _clicks_of(schemas[1]):
-        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, and cut alike: give "
+    if _clicks_of(schemas[0]) == _clicks_of(schemas[1]) or _records(before.data) == _records(folders.data):
+        raise DataError(f"--input={config.prepare.input} is the log of day {entry['yesterday']}, or has its clicks: give "
                         f"the log of day {entry['day']}, and remove {folders.root}")
     _check_kinds(config, *schemas, entry)
     entry["data"] = report = data_report.between(before.data, folders.data)
@@ -63,6 +63,13 @@ def _clicks_of(schema: schema_lib.Schema) -> tuple:
     beside = ("vocabulary_from", "item_features", "dense_features", "impressions")
     files = {name: digest for name, digest in schema.settings["sha256"].items() if name not in beside}
     return files, schema.settings["from_time"], schema.settings["to_time"]
+
+
+def _records(data_dir: str) -> list[str]:
+    """Digests of what is trained and tested on. Numbers are kept from day to day, so equal clicks make equal records,
+    whatever the file that they came in, such as one that was packed anew."""
+    shards = schema_lib.load_manifest(data_dir).shards
+    return [shard.sha256 for split in ("train", "valid", "test") for shard in shards.get(split, ())]
 
 
 def flags_of(features: Sequence[str]) -> str:

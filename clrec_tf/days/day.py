@@ -101,12 +101,14 @@ def _day_alone(config: Config, days_dir: str, day: str, demands: list[gate_lib.D
 
 
 def _check_published(config: Config, days: list[dict], day: str) -> None:
-    """`UserError` where a published day's --export_dir holds no version at all: another one, or they are gone."""
-    if not newest_version(config.paths.export_dir):
-        number = next(each.get("version") for each in days if each["day"] == day)
-        raise UserError(f"day {day} was published as version {number}, but --export_dir={config.paths.export_dir} holds "
-                        "no version: give the folder of that day, restore it, or publish the day's run there with "
-                        f"python -m clrec_tf.export --data_dir={config.paths.data_dir} --workdir={config.paths.workdir}")
+    """`UserError` where --export_dir holds neither a published day's version nor a later one: it is gone, or elsewhere."""
+    number, newest = next(each.get("version", 1) for each in days if each["day"] == day), newest_version(
+        config.paths.export_dir)
+    if newest < number:
+        raise UserError(f"day {day} was published as version {number}, but the newest of --export_dir="
+                        f"{config.paths.export_dir} is {newest or 'none'}: give the folder of that day, restore it, or "
+                        "publish the day's run there with python -m clrec_tf.export "
+                        f"--data_dir={config.paths.data_dir} --workdir={config.paths.workdir}")
 
 
 def _status(days: list[dict], day: str) -> str:

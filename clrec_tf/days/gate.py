@@ -87,6 +87,8 @@ def demands_of(gate: tuple[str, ...]) -> list[Demand]:
         match = _GATE.fullmatch(metric)
         try:
             demands.append(Demand(metric, match["kind"], int(match["k"]), float(match["at"] or 0.0), float(change)))
+            if not math.isfinite(demands[-1].change):  # beside NaN nothing passes
+                raise ValueError(change)
         except (TypeError, ValueError) as error:
             raise UserError(f"--gate={','.join(gate)}: {text!r} must be METRIC:CHANGE with a metric hr@K/full, "
                             "ndcg@K/full or aggregate_diversity@K/full and a number, such as hr@50/full:-0.01"
