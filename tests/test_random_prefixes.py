@@ -8,6 +8,7 @@ from clrec_tf.data.held_out_examples import read_evaluation_set
 from clrec_tf.data.schema import load_manifest
 from clrec_tf.data.schema import load_schema
 from clrec_tf.evaluate import evaluate
+from clrec_tf.evaluation.protocols import is_repeated
 from tests import small_run
 from tests.prepared_data import read_split
 
@@ -34,6 +35,18 @@ def test_an_example_is_a_history_and_the_click_after_it(tmp_path):
     assert np.mean([len(found) for found in cuts.values()]) > 2
     again = read_evaluation_set(data_dir, "train", schema, manifest, seed=5)
     np.testing.assert_array_equal(again.history_ids, users.history_ids)
+
+
+def test_clicks_of_a_hash_bucket_are_unknown_targets_not_repeated_ones(tmp_path):
+    """Nobody knows whether two of them were on one item; in the test part they are unknown too."""
+    data_dir = small_run.prepared(tmp_path, oov_buckets=1, min_item_count=18)
+    schema, manifest = load_schema(data_dir), load_manifest(data_dir)
+    users = read_evaluation_set(data_dir, "train", schema, manifest)
+    bucket = np.array([(users.history_ids[slice(*users.history_splits[row:row + 2])] > schema.num_items).any()
+                       for row in range(users.num_users)])
+    unknown = users.next_clicks == 0
+    assert (bucket & unknown).any() and (users.next_clicks <= schema.num_items).all()
+    assert not is_repeated(users)[unknown].any() and is_repeated(users).any()
 
 
 def test_every_length_is_as_likely_and_users_without_history_are_left_out():

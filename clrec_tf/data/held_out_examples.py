@@ -1,4 +1,6 @@
 """Reads the evaluated users of a prepared data set (layout: ``schema``) into NumPy."""
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,7 +42,11 @@ def read_evaluation_set(data_dir: str, split: str, schema: Schema, manifest: Man
         raise DataError(f"{data_dir} has no user to evaluate in its part {split!r}: evaluate another --eval_split, or "
                         "prepare with a split that leaves users for it")
     users = concatenate(pieces)
-    return users.random_prefixes(seed) if split == "train" else users
+    if split != "train":
+        return users
+    users = users.random_prefixes(seed)
+    # Of a hash bucket nobody knows whether two clicks were on one item: an unknown target, as in the other parts.
+    return dataclasses.replace(users, target_ids=np.where(users.target_ids > schema.num_items, 0, users.target_ids))
 
 
 def _sequence_features(schema):
