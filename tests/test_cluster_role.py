@@ -26,12 +26,29 @@ from tests.local_cluster import LocalCluster
      "needs one chief, and at least one worker and one ps"),
     ('{"cluster": {"chief": ["a:1", "a:2"], "worker": ["b:1"], "ps": ["c:1"]}, "task": {"type": "chief", "index": 0}}',
      "needs one chief"),
+    *((f'{{"cluster": {{"chief": ["a:1"], "worker": ["{address}"], "ps": ["c:1"]}}, "task": {{"type": "{role}", '
+       f'"index": {index}}}}}', words) for address, role, index, words in [
+           ("b:1", "worker", "0.9", "index 0.9 is no whole number"),
+           ("b:1", "worker", "Infinity", "index inf is no whole number"),
+           ("b:1", "worker", "true", "index True is no whole number"),
+           ("b:1", "evaluator", "1", "the task evaluator 1 does not exist"),
+           ("b:1,b:2", "worker", "0", "the address 'b:1,b:2': it must be host:port"),
+           ("http://b:1", "worker", "0", "the address 'http://b:1': it must be host:port"),
+           ("fe80::1", "worker", "0", "the address 'fe80::1': it must be host:port, as in"),
+           ("b:١", "worker", "0", "the address 'b:١'"), ("A:01", "worker", "0", "an address twice")]),
 ])
 def test_a_tf_config_that_says_no_cluster_is_refused(monkeypatch, text, words):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(UserError, match="^TF_CONFIG") as caught:
         task_from_environment()
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["[::1]:2222", "[fe80::1%eth0]:1", "my_host.clrec-0:65535"])
+def test_an_index_may_be_text_and_an_address_of_either_kind(monkeypatch, address):
+    monkeypatch.setenv("TF_CONFIG", f'{{"cluster": {{"chief": ["a:1"], "worker": ["{address}"], "ps": ["c:1"]}}, '
+                                    '"task": {"type": "worker", "index": "0"}}')
+    assert task_from_environment() == roles.Task("worker", 0, {"chief": ["a:1"], "worker": [address], "ps": ["c:1"]})
 
 
 @pytest.mark.cluster

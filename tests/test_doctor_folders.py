@@ -124,6 +124,12 @@ def test_settings_that_differ_from_the_run_are_named(world):
     assert forgotten == ["training goes on here only with --embedding_dim=8"]
 
 
+def test_a_run_inside_a_data_set_is_a_fault(copy):
+    config = settings(copy).but(workdir=str(copy / "data" / "run"))
+    every = run([check for check in checkup.checks(config, frozenset()) if check.name == "run"], 60)
+    assert len(faults(every)) == 1 and "is inside --data_dir=" in faults(every)[0]
+
+
 def test_a_run_on_other_data_is_a_fault(copy):
     small_run.prepared(copy, name="data2", min_train_length=6)
     config = settings(copy).but(data_dir=str(copy / "data2"))

@@ -113,6 +113,11 @@ def test_wrong_prefixes(filled, tmp_path):
     assert "no run is there" in faults(found(tmp_path, dict(workdir=filled.at("ru")), doctor_read_only=("workdir",)))[0]
 
 
+def test_a_run_inside_a_data_set(filled, tmp_path):
+    every = found(tmp_path, dict(data_dir=filled.at("data"), workdir=filled.at("data/run")))
+    assert len(faults(every)) == 1 and "/data/run is inside --data_dir=s3://" in faults(every)[0]
+
+
 def test_a_place_of_a_data_set_that_is_to_be_made(filled, tmp_path):
     values = dict(input=filled.at("data/train-*"), data_dir=filled.at("new"))
     assert not faults(found(tmp_path, values))

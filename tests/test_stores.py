@@ -23,6 +23,7 @@ from clrec_tf.stores.lease import Lease
 from clrec_tf.stores.on_demand import OnDemand
 from clrec_tf.stores.store_errors import StoreError
 from clrec_tf.stores.store_errors import TakenError
+from clrec_tf.stores.store_errors import told
 from clrec_tf.stores.store_errors import VanishedError
 from tests import s3_server
 from tests import store_conditions
@@ -110,6 +111,57 @@ def test_what_no_repetition_mends_is_told_at_once(faults, fault, message):
     with pytest.raises(UserError, match=f"^--data_dir=s3://.*: .*{message}") as error:
         faults.folder().write("x", b"1")
     assert error.value.exit_code == 2 and len(faults.seen) == 1
+
+
+@pytest.mark.parametrize("method, fault, message", [
+    ("GET", (301, b""), "in another region, or behind another endpoint .*set AWS_REGION"),
+    ("HEAD", (400, b""), "refuses the request, and would again .*credentials have expired"),
+    ("PUT", (404, b""), "cannot be written .*correct the bucket's name"),
+    ("GET", (404, b"<html>no</html>"), "a web page answers in the store's place .*see AWS_ENDPOINT_URL"),
+    ("GET", (407, b""), "a proxy before the store wants a password"),
+    ("GET", (403, b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), "the clock of this machine is wrong"),
+    ("PUT", (403, b"<Error><Code>QuotaExceeded</Code></Error>"), "the store is full"),
+    ("GET", (403, b"<Error><Code>InvalidObjectState</Code></Error>"), "is archived"),
+    ("PUT", (501, b"<Error><Code>NotImplemented</Code></Error>"), "cannot do this, which may be a write on a condition")])
+def test_each_refusal_has_its_own_remedy(faults, method, fault, message):
+    faults.add(method, "/x", fault)
+    folder = faults.folder(deadline_s=0.5)
+    with pytest.raises(UserError, match=message) as error:
+        dict(GET=lambda: folder.read("x"), HEAD=lambda: folder.head("x"), PUT=lambda: folder.write("x", b"1"))[method]()
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("method, fault", [
+    ("GET", (200, b"<html>Log in</html>")), ("HEAD", (200, b"<html>Log in</html>")),  # a proxy's
+    ("PUT", (409, b"<Error><Code>OperationAborted</Code></Error>")), ("GET", (412, b""))])
+def test_what_a_repetition_may_mend_has_the_exit_code_of_that(faults, method, fault):
+    faults.add(method, "/x", fault)
+    folder = faults.folder(deadline_s=0.5)
+    with pytest.raises(StoreError) as error:
+        dict(GET=lambda: folder.read("x"), HEAD=lambda: folder.head("x"), PUT=lambda: folder.write("x", b"1"))[method]()
+    assert error.value.exit_code == 75
+
+
+@pytest.mark.parametrize("name, value, message", [
+    ("AWS_ENDPOINT_URL", "", "AWS_ENDPOINT_URL is set, and empty"), ("AWS_REGION", "", "AWS_REGION is set, and empty"),
+    ("AWS_ACCESS_KEY_ID", "key\n", "AWS_ACCESS_KEY_ID has a blank, a line end"),
+    ("AWS_SECRET_ACCESS_KEY", "secret\n", "AWS_SECRET_ACCESS_KEY has a blank, a line end"),
+    ("AWS_ENDPOINT_URL", "127.0.0.1:9000", "is no address of a server: it is http://HOST:PORT"),
+    ("AWS_ENDPOINT_URL", "HTTP://127.0.0.1:9000", "is no address of a server"),
+    ("AWS_ENDPOINT_URL", "http://127.0.0.1:9000/bucket/", "ends with the bucket")])
+def test_settings_that_the_library_panics_at_or_takes_wrongly(endpoint, monkeypatch, name, value, message):
+    del endpoint
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=f"^--workdir=s3://bucket/x: {name}.*{message.removeprefix(name)}") as error:
+        s3_server.folder("s3://bucket/x", "workdir", 1.0)
+    assert "secret\n" not in str(error.value)
+
+
+def test_a_panic_of_the_library_is_an_error_of_settings():
+    panic = type("PanicException", (BaseException,), {})
+    with pytest.raises(UserError, match="^--workdir=s3://b/x: the store's library cannot work with its settings .boom."), \
+         told("--workdir=s3://b/x", "read"):
+        raise panic("boom")
 
 
 def test_a_bucket_that_is_absent_and_settings_that_are_wrong(faults, endpoint, monkeypatch):
@@ -249,6 +301,12 @@ def test_a_dead_owners_lease_is_taken_over_after_its_time(faults):
         pass
 
 
+def test_a_store_that_contradicts_itself_is_not_asked_for_ever(faults):
+    faults.add("PUT", lease_lib.NAME, (412, b""))
+    with pytest.raises(StoreError, match="refuses to write in_use.json where there is none"):
+        Lease(faults.folder(deadline_s=0.5), 1.0, "training").__enter__()  # pylint: disable=unnecessary-dunder-call
+
+
 def test_of_two_that_wait_for_a_dead_one_one_goes_on(faults):
     folder, results = faults.folder(deadline_s=0.5), []
     folder.write(lease_lib.NAME, json.dumps(dict(token="t", seconds=0.5)).encode())
@@ -324,6 +382,12 @@ def test_logs_are_fetched_as_files_folders_and_patterns(faults, tmp_path):
     assert fetched(f"{logs}/day=2,{logs}/clicks.csv,/local.csv")[0] == f"{logs}/day=2,{logs}/clicks.csv,/local.csv"
     with pytest.raises(UserError, match="nothing is there"):
         fetched(f"{logs}/day=3")
+    folder.write("day=2", b"")  # some tools mark folders so
+    assert fetched(f"{logs}/day=2")[1] == fetched(f"{logs}/day=2*")[1] == [f"{logs}/day=2/a.csv"]
+    folder.write("day=2", b"u,i,t")
+    for both in ("day=2", "day=2*"):
+        with pytest.raises(UserError, match="day=2 is an object of 5 bytes and a folder too"):
+            fetched(f"{logs}/{both}")
     with pytest.raises(UserError, match="--format=movielens reads the files beside it too: give their folder"):
         fetched(f"{logs}/clicks.csv", format="movielens")
     faults.add("GET", "/a.csv", s3_server.NO_KEY)

@@ -20,6 +20,7 @@ from clrec_tf.training.checkpoint_names import shapes_in
 from clrec_tf.training.checkpoint_names import VALUE
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
+from clrec_tf.training.places import check_apart
 from clrec_tf.training.workdir_lock import LOCK_FILE
 
 REMEDY = "restore it from a copy, or use another --workdir"
@@ -37,6 +38,7 @@ def check_run(about: About, config: Config, given: frozenset, schema: Optional[S
       full: whether every number of the checkpoints is read too.
     """
     workdir = config.paths.workdir
+    check_apart(workdir, config.paths.data_dir)
     if not os.path.exists(os.path.join(workdir, run_config.CONFIG_FILE)):
         yield about.note("it holds no run yet: training would begin anew")
         return

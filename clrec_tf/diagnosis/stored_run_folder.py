@@ -16,6 +16,7 @@ from clrec_tf.diagnosis.stored_places import Place
 from clrec_tf.stores.folder import Folder
 from clrec_tf.training import run_config
 from clrec_tf.training import stored_list
+from clrec_tf.training.places import check_apart
 from clrec_tf.training.stored_run import check_empty
 
 REMEDY = "restore the objects from a copy, or use another --workdir"
@@ -76,6 +77,7 @@ def check_stored_settings(about: About, place: Place, config: Config, given: fro
       data_dir: path or address of the data, for errors.
       schema: of the data, None where there is none to be read.
     """
+    check_apart(str(place.address), data_dir)
     folder = place.door.folder(place.address, place.flag)
     content = folder.read(run_config.CONFIG_FILE)
     if content is None:

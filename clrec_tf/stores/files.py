@@ -46,12 +46,27 @@ def listed(address: Address, flag: str, door) -> tuple[Folder, str, dict[str, in
     if single and flag == "input" and door.values.get("format") in _WITH_OTHERS:
         raise UserError(f"--{flag}={address}: --format={door.values['format']} reads the files beside it too: give "
                         f"their folder, {root.address}")
-    found = {given: single[0]} if single else {
+    found = {given: single[0], **_below(root, given)} if single else {
         name: size for name, size in root.names().items()
         if name.startswith(f"{given}/") or (_PATTERN.search(given) and _matches(name, given))}
+    found = _without_markers(found, f"--{flag}={address}")
     if not found:
         raise UserError(f"--{flag}={address}: nothing is there: correct the address")
     return root, given, found
+
+
+def _below(root, given):
+    return {f"{given}/{name}": size for name, size in root.child(given).names().items()}
+
+
+def _without_markers(found, given):
+    """Without the empty objects by which some tools mark folders; `UserError` where a folder's name has content."""
+    above = {name.rsplit("/", depth)[0] for name in found for depth in range(1, name.count("/") + 1)} & found.keys()
+    for name in sorted(above):
+        if found[name]:
+            raise UserError(f"{given}: {name} is an object of {found[name]} bytes and a folder too: rename one of them, "
+                            f"or give a pattern such as {name}/*")
+    return {name: size for name, size in found.items() if name not in above}
 
 
 def _matches(name, pattern):

@@ -104,7 +104,7 @@ class Folder:
         Raises:
           TakenError: the condition does not hold.
         """
-        with told(self.given, "written", name):
+        with told(self.given, "written", name, conditional=mode is not None):
             return self._backend.put(self._key(name), content, mode)
 
     def replace(self, name: str, content: bytes, read: Optional[Version], certain: bool) -> Version:

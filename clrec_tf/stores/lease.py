@@ -21,6 +21,7 @@ from clrec_tf.stores.store_errors import StoreError
 from clrec_tf.stores.store_errors import TakenError
 
 NAME = "in_use.json"
+_CONTRADICTIONS = 30
 _RENEWALS = 3  # in the time of a lease
 
 
@@ -62,7 +63,8 @@ class Lease:
 
     def _take(self):
         """The version of the object that is now ours; waits for one whose owner may be dead."""
-        while True:
+        contradictions = 0
+        while contradictions < _CONTRADICTIONS:
             self._seen = time.monotonic()
             try:
                 return self._folder.write(NAME, self._content(), "create")
@@ -70,7 +72,10 @@ class Lease:
                 found = self._folder.read_version(NAME)
             if found and self._is_ours(found[0]):  # the store had written it before it answered badly
                 return found[1]
-            if found:
+            if not found:  # given back in between, or a store that says now one thing, now the other
+                contradictions += 1
+                time.sleep(min(1.0, self._seconds / 100))
+            else:
                 self._wait(*found)
                 self._seen = time.monotonic()
                 try:
@@ -81,6 +86,8 @@ class Lease:
                     return version
                 except TakenError:
                     continue
+        raise StoreError(f"{self._folder.given}: the store refuses to write {NAME} where there is none, as if there were "
+                         "one: see whether a proxy or a cache stands before it; run the same command again")
 
     def _wait(self, content, version):
         """Waits for the time of another's lease; `BusyError` as soon as it is renewed."""

@@ -11,6 +11,7 @@ from obstore import exceptions
 from obstore import store as stores
 
 from clrec_tf.errors import UserError
+from clrec_tf.stores import environment
 from clrec_tf.stores.folder import PART_BYTES
 from clrec_tf.stores.folder import Version
 
@@ -69,6 +70,9 @@ class ObjectStore:
 
 
 def _version(meta) -> Version:
+    if not meta["e_tag"] and not meta["version"]:
+        raise exceptions.GenericError("the answer has no ETag, so that it is no store's but a proxy's or a web page: see "
+                                      "AWS_ENDPOINT_URL, HTTPS_PROXY and NO_PROXY")
     return Version(meta["e_tag"], meta["version"], meta["last_modified"].timestamp())
 
 
@@ -82,20 +86,18 @@ def open_backend(scheme: str, bucket: str, given: str, deadline_s: float) -> Obj
     longest_s = min(15.0, deadline_s / 4)
     retries = dict(max_retries=1000, retry_timeout=_seconds(deadline_s), backoff=dict(
         init_backoff=_seconds(min(0.2, longest_s / 2)), max_backoff=_seconds(longest_s), base=2.0))
+    if scheme == "s3":
+        environment.check_s3(bucket, given)
     try:
         if scheme == "gs":
             return ObjectStore(stores.GCSStore(bucket, client_options=options, retry_config=retries))
-        options["allow_http"] = _endpoint().startswith("http://")
+        options["allow_http"] = environment.endpoint().startswith("http://")
         settings = {} if "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ else {"region": "us-east-1"}
         return ObjectStore(stores.S3Store(bucket, client_options=options, retry_config=retries, **settings))
     except Exception as error:  # pylint: disable=broad-exception-caught  (settings fail in any of its layers)
-        raise UserError(f"{given}: the store's settings in the environment are wrong ({str(error)[:300]}): correct "
-                        "those that begin with AWS_ or GOOGLE_") from error
-
-
-def _endpoint():
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+        what = str(error).split("Debug source:", maxsplit=1)[0].strip()[:300]
+        raise UserError(f"{given}: the store's settings in the environment are wrong ({what}): correct those that begin "
+                        "with AWS_ or GOOGLE_") from error
 
 
 def _seconds(seconds):

@@ -26,6 +26,7 @@ from clrec_tf.training.checkpoints import Checkpoints
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.dispatch import Dispatcher
 from clrec_tf.training.optimizers import build_optimizer
+from clrec_tf.training.places import check_apart
 from clrec_tf.training.progress import Progress
 from clrec_tf.training import run_config
 from clrec_tf.training.step import make_train_call
@@ -217,10 +218,7 @@ def check_paths(paths: Paths) -> tuple[str, str]:
     """--data_dir and --workdir; `UserError` where one is missing, or no run can be kept in --workdir."""
     data_dir = require(paths.data_dir, "data_dir", "a folder made by python -m clrec_tf.prepare")
     workdir = require(paths.workdir, "workdir", "a folder for checkpoints and metrics of this run")
-    data, run = os.path.realpath(data_dir), os.path.realpath(workdir)
-    if os.path.commonpath([data, run]) == data:
-        raise UserError(f"--workdir={workdir} is {'equal to' if run == data else 'inside'} --data_dir={data_dir}: a "
-                        "data set and a run are kept apart; choose another --workdir")
+    check_apart(workdir, data_dir)
     atomic.check_folder_place(workdir, "workdir")
     return data_dir, workdir
 

@@ -25,6 +25,7 @@ from clrec_tf.training import stored_list
 from clrec_tf.training.checkpoints import BEST_FOLDER
 from clrec_tf.training.checkpoints import LATEST_FOLDER
 from clrec_tf.training.evaluations import FILE as EVALUATIONS
+from clrec_tf.training.places import check_apart
 from clrec_tf.training.reporter import METRICS_LOG
 from clrec_tf.training.stored_list import StoredList
 from clrec_tf.training.trackers import MLFLOW_FILE
@@ -41,9 +42,11 @@ def keeps_run(address: Address, flag: str, door) -> Iterator[str]:
 
     Raises:
       BusyError: another trains there; DataError: no checkpoint that is listed can be read.
-      UserError: there is something else.
+      UserError: there is something else, or it is in the data set's folder.
     """
     settings = door.settings
+    if flag == "workdir":
+        check_apart(str(address), door.values.get("data_dir") or "")
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(door.scratch())
         local = stack.enter_context(_named(scratch, address, door))
@@ -93,7 +96,10 @@ def reads_record(address: Address, flag: str, door) -> Iterator[str]:
 
 @contextlib.contextmanager
 def starts_from_run(address: Address, flag: str, door) -> Iterator[str]:
-    """A finished run, with the data set in a store that it was trained on."""
+    """A finished run, with the data set in a store that it was trained on; `UserError` where it is --workdir itself."""
+    run = door.values.get("workdir") or ""
+    if addresses.is_address(run) and addresses.parse(run, "workdir") == address:
+        raise UserError(f"--{flag}={address} is --workdir itself: to go on with that run leave --{flag} out")
     with reads_run(address, flag, door) as local, contextlib.ExitStack() as stack:
         if os.path.exists(os.path.join(local, run_config.CONFIG_FILE)):
             data = run_config.load(local).get("paths", {}).get("data_dir", "")

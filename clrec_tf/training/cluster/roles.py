@@ -25,6 +25,7 @@ from clrec_tf.training.stop_signals import EXIT_PREEMPTED
 
 TF_CONFIG = "TF_CONFIG"
 ROLES = ("chief", "worker", "ps", "evaluator")
+_ADDRESS = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]):[0-9]+")
 TELL_EVERY_S = 15.0
 MIN_THREADS = 4  # fewer operations at once, and roles that wait for each other stand still
 
@@ -55,19 +56,20 @@ def task_from_environment():
     try:
         value = json_files.parse(text)
         addresses = value["cluster"]
-        role, index = value["task"]["type"], int(value["task"]["index"])
-        wrong = [host for hosts in addresses.values() for host in hosts if not re.fullmatch(r"\S+:\d+", host)]
+        role, index = value["task"]["type"], _whole(value["task"]["index"])
+        wrong = [host for hosts in addresses.values() for host in hosts if not _ADDRESS.fullmatch(host)]
         alike = sum(addresses.values(), [])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{TF_CONFIG}={text[:200]} cannot be read ({error!r}): it must be JSON with cluster, role -> "
                         "list of host:port, and task with type and index") from error
     if wrong:
-        raise UserError(f"{TF_CONFIG} has the address {wrong[0]!r}: it must be host:port, as in \"host1:2222\"")
-    if len(set(alike)) < len(alike):
-        raise UserError(f"{TF_CONFIG} has an address twice: each task needs one of its own; {', '.join(alike)[:300]}")
+        raise UserError(f"{TF_CONFIG} has the address {wrong[0]!r}: it must be host:port, as in \"host1:2222\" or "
+                        "\"[::1]:2222\"")
     ports = [address for address in alike if not 1 <= int(address.rpartition(":")[2][:6]) <= 65_535]
     if ports:
         raise UserError(f"{TF_CONFIG} has the address {ports[0]!r}: a port is a number from 1 to 65535")
+    if len({_same(address) for address in alike}) < len(alike):
+        raise UserError(f"{TF_CONFIG} has an address twice: each task needs one of its own; {', '.join(alike)[:300]}")
     unknown = sorted(set(addresses) - set(ROLES))
     if unknown:
         raise UserError(f"{TF_CONFIG} has a role {unknown[0]!r}: choose from {', '.join(ROLES)}")
@@ -76,9 +78,22 @@ def task_from_environment():
         raise UserError(f"{TF_CONFIG} has the task type {role!r}: choose from {', '.join(ROLES)}")
     if len(addresses.get("chief", [])) != 1 or not addresses.get("worker") or not addresses.get("ps"):
         raise UserError(f"{expected}: it needs one chief, and at least one worker and one ps")
-    if role != "evaluator" and not 0 <= index < len(addresses[role]):
+    if not 0 <= index < (1 if role == "evaluator" else len(addresses[role])):
         raise UserError(f"{expected}, in which the task {role} {index} does not exist")
     return Task(role, index, addresses)
+
+
+def _whole(index) -> int:
+    """A task's index, which some launchers write as text; `ValueError` where it is no whole number."""
+    if isinstance(index, bool) or not isinstance(index, (int, str)):
+        raise ValueError(f"index {index!r} is no whole number")
+    return int(index)
+
+
+def _same(address: str) -> tuple[str, int]:
+    """What two spellings of one address have in common."""
+    host, _, port = address.rpartition(":")
+    return host.lower(), int(port)
 
 
 def check_evaluator(config: Config) -> None:
