@@ -109,3 +109,8 @@ def test_a_header_without_end(tmp_path, line):
     with pytest.raises(DataError, match=f"{path}(: column 'a' stands twice in the header|, line 1 is no header .field "
                                         "larger| is no text)"):
         prepare(Config(paths=Paths(data_dir=str(tmp_path / "data")), prepare=PrepareConfig(input=str(path))))
+
+
+def test_a_name_that_is_no_utf_8_is_written_and_read_again(tmp_path):
+    json_files.save_json(str(tmp_path / "x.json"), {"path": "ä/\udcff"})  # as Python has the bytes of old file names
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"path": "ä/\udcff"}

@@ -22,7 +22,8 @@ def parse(text, **settings) -> Any:
 
 def save_json(path: str, value) -> None:
     """Writes JSON through a temporary file and a rename, so that a half-written file never bears the name."""
-    with atomic.new_file(path) as name, open(name, "w", encoding="utf-8") as file:
+    # What no UTF-8 has, such as the bytes of an old file name, becomes a JSON escape.
+    with atomic.new_file(path) as name, open(name, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
 
 
