@@ -66,7 +66,8 @@ class Bucket:
 class Faults:
     """What the proxy does instead of passing requests on, the requests that came, and how many failed.
 
-    `add(method, part, fault, times, after)`: of requests whose path has `part`, after so many, so many fail.
+    `add(method, part, fault, times, after)`: of requests whose path has `part`, after so many, so many fail. A fault is
+    a word, or status and content of an answer, and its headers if it has some.
     """
 
     def __init__(self):
@@ -114,7 +115,7 @@ def proxy(endpoint: str):
                 return
             body = self.rfile.read(size)
             if isinstance(fault, tuple):
-                return self._answer(*fault, {})
+                return self._answer(*fault[:2], fault[2] if len(fault) > 2 else {})
             if fault == STALE:
                 return self._answer(*_EMPTY, {})
             connection = http.client.HTTPConnection(behind, timeout=30)

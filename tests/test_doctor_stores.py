@@ -186,7 +186,8 @@ def test_a_lease_is_told_of_and_not_taken(filled, tmp_path):
 @pytest.mark.parametrize("method, fault, words", [
     ("PUT", s3_server.DENIED, "no permission"), ("PUT", s3_server.WRONG_KEY, "does not know these credentials"),
     ("POST", s3_server.DENIED, "was written and cannot be deleted again"),
-    ("GET", (200, b"of a cache"), "that differ were read")])
+    ("GET", (200, b"of a cache", {"ETag": '"1"'}), "that differ were read"),
+    ("GET", (200, b"of a proxy"), "the answer has no ETag")])
 def test_what_the_store_refuses(store, tmp_path, method, fault, words):
     store.faults.add(method, "?delete" if method == "POST" else TRIAL, fault)
     texts = faults(found(tmp_path, dict(workdir=store.at("run"))))

@@ -124,8 +124,8 @@ def test_a_data_set_that_is_there_is_left_alone_or_refused(store, tmp_path):
 @pytest.mark.parametrize("run", ["data", "data/run", "data//"])
 def test_a_run_is_not_kept_in_a_data_set(store, tmp_path, run):
     with pytest.raises(UserError, match="--workdir=s3://.* is (equal to|inside) --data_dir=s3://.*/data"):
-        with s3_server.opened(tmp_path / "cache", dict(data_dir=stored_data.makes_data_set, workdir=stored_run.keeps_run),
-                              data_dir=store.at("data"), workdir=store.at(run)):
+        openers = dict(data_dir=stored_data.makes_data_set, workdir=stored_run.keeps_run)
+        with s3_server.opened(tmp_path / "cache", openers, data_dir=store.at("data"), workdir=store.at(run)):
             pytest.fail("opened")
     assert store("data").names() == {}
     with pytest.raises(UserError, match="--init_from=s3://.*/run is --workdir itself"):

@@ -64,8 +64,8 @@ def _without_markers(found, given):
     above = {name.rsplit("/", depth)[0] for name in found for depth in range(1, name.count("/") + 1)} & found.keys()
     for name in sorted(above):
         if found[name]:
-            raise UserError(f"{given}: {name} is an object of {found[name]} bytes and a folder too: rename one of them, "
-                            f"or give a pattern such as {name}/*")
+            raise UserError(f"{given}: {name} is an object of {found[name]} bytes and a folder too: rename one of "
+                            f"them, or give a pattern such as {name}/*")
     return {name: size for name, size in found.items() if name not in above}
 
 

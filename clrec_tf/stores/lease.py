@@ -86,8 +86,8 @@ class Lease:
                     return version
                 except TakenError:
                     continue
-        raise StoreError(f"{self._folder.given}: the store refuses to write {NAME} where there is none, as if there were "
-                         "one: see whether a proxy or a cache stands before it; run the same command again")
+        raise StoreError(f"{self._folder.given}: the store refuses to write {NAME} where there is none, as if there "
+                         "were one: see whether a proxy or a cache stands before it; run the same command again")
 
     def _wait(self, content, version):
         """Waits for the time of another's lease; `BusyError` as soon as it is renewed."""

@@ -71,8 +71,8 @@ class ObjectStore:
 
 def _version(meta) -> Version:
     if not meta["e_tag"] and not meta["version"]:
-        raise exceptions.GenericError("the answer has no ETag, so that it is no store's but a proxy's or a web page: see "
-                                      "AWS_ENDPOINT_URL, HTTPS_PROXY and NO_PROXY")
+        raise exceptions.GenericError("the answer has no ETag, so that it is no store's but a proxy's or a web page: "
+                                      "see AWS_ENDPOINT_URL, HTTPS_PROXY and NO_PROXY")
     return Version(meta["e_tag"], meta["version"], meta["last_modified"].timestamp())
 
 
@@ -96,8 +96,8 @@ def open_backend(scheme: str, bucket: str, given: str, deadline_s: float) -> Obj
         return ObjectStore(stores.S3Store(bucket, client_options=options, retry_config=retries, **settings))
     except Exception as error:  # pylint: disable=broad-exception-caught  (settings fail in any of its layers)
         what = str(error).split("Debug source:", maxsplit=1)[0].strip()[:300]
-        raise UserError(f"{given}: the store's settings in the environment are wrong ({what}): correct those that begin "
-                        "with AWS_ or GOOGLE_") from error
+        raise UserError(f"{given}: the store's settings in the environment are wrong ({what}): correct those that "
+                        "begin with AWS_ or GOOGLE_") from error
 
 
 def _seconds(seconds):

@@ -84,8 +84,8 @@ def told(given: str, doing: str, name: str = "", conditional: bool = False):
                 raise UserError(f"{given}: {fault} ({_short(text)}): {remedy}") from error
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
             if doing == "written":
-                raise UserError(f"{what} cannot be written ({_short(text)}): the store knows no such place; correct the "
-                                "bucket's name or AWS_ENDPOINT_URL") from error
+                raise UserError(f"{what} cannot be written ({_short(text)}): the store knows no such place; correct "
+                                "the bucket's name or AWS_ENDPOINT_URL") from error
             raise VanishedError(f"{what} is not there: restore it, or make it anew") from error
         raise StoreError(f"{what} cannot be {doing} ({_short(text)}): the store did not answer as it should until the "
                          "deadline (--store_deadline_s); run the same command again") from error
