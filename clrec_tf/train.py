@@ -114,8 +114,9 @@ def main(config: Config) -> int:
     if task is not None:
         json_log.note(role=task.role, index=task.index)
     if task is None or task.role == "chief":
+        profile.refuse("no step is being trained now")
         return run_stages(config)
-    profile.leave_to_chief()
+    profile.refuse("the chief profiles")
     if task.role == "evaluator":
         from clrec_tf.training.cluster import evaluator  # pylint: disable=import-outside-toplevel
         roles.check_evaluator(config)

@@ -81,6 +81,18 @@ def test_a_profile_that_could_not_be_written_leaves_nothing(tmp_path, caplog, mo
     assert os.listdir(tmp_path / "profile") == [] and "TensorFlow wrote none" in caplog.text
 
 
+def test_before_and_after_training_the_signal_ends_nothing(tmp_path, caplog):
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        profile.refuse("no step is being trained now")
+        with profile.ProfileSignal(str(tmp_path), 3):
+            pass
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert "SIGUSR2 changes nothing here: no step is being trained now" in caplog.text
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
 def test_the_end_of_training_ends_a_profile(tmp_path):
     with profile.ProfileSignal(str(tmp_path), 3) as asked:
         os.kill(os.getpid(), signal.SIGUSR2)

@@ -17,9 +17,10 @@ FOLDER = "profile"
 SIGNAL = signal.SIGUSR2
 
 
-def leave_to_chief() -> None:
-    """In another role of a cluster SIGUSR2, which would end the process, only says whom to ask."""
-    signal.signal(SIGNAL, lambda number, frame: logging.warning("SIGUSR2 changes nothing here: the chief profiles"))
+def refuse(why: str) -> None:
+    """Where no steps are trained SIGUSR2, which would end the process, only says why it changes nothing."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(SIGNAL, lambda number, frame: logging.warning("SIGUSR2 changes nothing here: %s", why))
 
 
 class ProfileSignal:
