@@ -131,11 +131,12 @@ def check_utf8(view) -> None:
 
 def _lookup(encoding: str) -> str:
     try:
-        found = codecs.lookup(encoding)
-        if not found._is_text_encoding or found.name == "idna":  # pylint: disable=protected-access
-            raise LookupError("it makes no text of bytes")
-        return found.name
-    except LookupError as error:
+        "a".encode(encoding)  # refuses those that make no bytes of text, such as base64
+        found = codecs.lookup(encoding).name
+        if found == "idna":
+            raise LookupError("it is one of names of hosts")
+        return found
+    except (LookupError, UnicodeError) as error:
         raise UserError(f"--encoding={encoding} is no encoding: give one such as utf-8, cp1252, latin-1, utf-16, gbk, "
                         "shift_jis, or leave it out") from error
 
