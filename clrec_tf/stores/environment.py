@@ -7,6 +7,7 @@ from clrec_tf.errors import UserError
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _WORDS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
           *ENDPOINTS)
+_SECRET = r"\S(?:[^\r\n]*\S)?"  # whose characters are not sent: blanks inside, too
 _ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?(/[^?#]*)?")
 
 
@@ -28,7 +29,7 @@ def check_s3(bucket: str, given: str) -> None:
             continue
         if not value:
             raise UserError(f"{given}: {name} is set, and empty: give it a value, or unset it")
-        if not re.fullmatch(r"[\x21-\x7e]+", value):
+        if not re.fullmatch(_SECRET if name == "AWS_SECRET_ACCESS_KEY" else r"[\x21-\x7e]+", value):
             raise UserError(f"{given}: {name} has a blank, a line end or a character that is not ASCII: correct it; a "
                             "secret made by echo ends with a line end, printf makes none")
         if name in ENDPOINTS and not _ENDPOINT.fullmatch(value):

@@ -83,7 +83,7 @@ def told(given: str, doing: str, name: str = "", conditional: bool = False):
                     break
                 raise UserError(f"{given}: {fault} ({_short(text)}): {remedy}") from error
         if isinstance(error, (exceptions.NotFoundError, FileNotFoundError)):
-            if doing == "written":
+            if doing == "written" and "status code: 404" in telling:  # else it is a file that is to be sent
                 raise UserError(f"{what} cannot be written ({_short(text)}): the store knows no such place; correct "
                                 "the bucket's name or AWS_ENDPOINT_URL") from error
             raise VanishedError(f"{what} is not there: restore it, or make it anew") from error
