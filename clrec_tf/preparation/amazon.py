@@ -92,7 +92,7 @@ def _read_products_2023(path: str, settings: PrepareConfig) -> ItemTable:
     wanted = {name: several for name, several in item_features.declared(settings).items() if name in others}
     features = wanted or {name: False for name in ("main_category",) if name in others}
     title = "title" if "title" in table.columns else None
-    separator = delimiters.plain(settings.multi_separator, "multi_separator")
+    separator = delimiters.of_values(settings)
     return item_features.from_table(table, "parent_asin", title, features, separator, settings, True)
 
 

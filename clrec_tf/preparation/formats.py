@@ -96,7 +96,7 @@ def open_lists(settings: PrepareConfig) -> Source:
     wanted = {"user": settings.user_column, "item": settings.item_column} | _optional(settings)
     log_source.require_columns(table, {f"{key}_column": name for key, name in wanted.items()}, settings)
     clicks = log_source.select(table, **wanted)
-    separator = delimiters.plain(settings.multi_separator, "multi_separator")
+    separator = delimiters.of_values(settings)
     return Source(table, sequences.exploded(clicks, table, separator))
 
 

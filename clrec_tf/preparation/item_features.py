@@ -183,7 +183,7 @@ def read_item_file(settings: PrepareConfig, flag: str = "item_features") -> Item
       UserError, DataError: file missing or damaged, ids missing, repeated or in no evident column.
     """
     path, wanted = settings.item_features, declared(settings)
-    separator = delimiters.plain(settings.multi_separator, "multi_separator")
+    separator = delimiters.of_values(settings)
     if item_json.is_object(path):
         return _checked(path, *item_json.read(path, wanted, separator, settings))
     # --delimiter and --columns belong to --input.

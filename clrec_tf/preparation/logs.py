@@ -21,6 +21,7 @@ from clrec_tf.preparation.log_source import Source
 from clrec_tf.preparation import rows as rows_lib
 from clrec_tf.preparation.rows import Rows
 from clrec_tf.settings.data import PrepareConfig
+from clrec_tf.system.finite import EXACT
 from clrec_tf.tabular_files import file_sets
 from clrec_tf.tabular_files import frames
 from clrec_tf.tabular_files.frames import ROW
@@ -196,7 +197,7 @@ def typed(clicks: pl.LazyFrame, settings: PrepareConfig, path: str, first: pl.La
         clicks = clicks.with_columns(dwell.to_seconds(clicks))
     if "order" in names:
         order = pl.col("order").cast(pl.Float64, strict=False).fill_nan(None)
-        told_apart = order.abs() < 2**53
+        told_apart = order.abs() < EXACT
         clicks = clicks.with_columns(pl.when(told_apart).then(order).alias("order"))
     if EXTRA in names:
         clicks = clicks.with_columns(pl.col(EXTRA).is_not_null())

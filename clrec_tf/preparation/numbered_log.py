@@ -29,11 +29,11 @@ def described(frames: Iterable[pl.DataFrame], ids: pl.Series, features: dict[str
             first.setdefault(column, FirstValues(len(ids), tuple(keys), frame.schema[column])).add(
                 number, frame[column], keys)
     items = pl.DataFrame({"item": ids}).with_row_index("number")
+    separator = delimiters.of_values(settings) if first else ""
     for column, values in first.items():
         numbers, known = values.known()
         name = column.removeprefix("f:")
-        known = item_features.feature(known.alias(column), features.get(name, False),
-                                      delimiters.plain(settings.multi_separator, "multi_separator"),
+        known = item_features.feature(known.alias(column), features.get(name, False), separator,
                                       settings.null_values, f"{settings.input}: column {name!r}")
         known = pl.DataFrame([pl.Series("number", numbers, items.schema["number"]), known])
         items = items.join(known, on="number", how="left", maintain_order="left")

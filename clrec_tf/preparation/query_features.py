@@ -95,7 +95,7 @@ def column(name: str, source: str, kind: str, entries: pl.Series, settings: Prep
     if kind == NUMBER:
         return Column(name, source, kind, *_numbers(entries, settings, where))
     if kind == LIST:
-        separator = delimiters.plain(settings.multi_separator, "multi_separator")
+        separator = delimiters.of_values(settings)
         lists = values.several(entries, separator, settings.null_values, where).list.head(settings.max_values)
     else:
         if isinstance(entries.dtype, (pl.List, pl.Array, pl.Struct)):

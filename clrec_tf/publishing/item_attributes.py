@@ -15,9 +15,10 @@ from clrec_tf.retrieval.attributes import NUMBER
 from clrec_tf.retrieval.attributes import TEXTS
 from clrec_tf.settings.data import PrepareConfig
 from clrec_tf.settings.serving import ExportConfig
+from clrec_tf.system.finite import EXACT
 
 _LIST = ":list"
-_DIGITS, _INEXACT = r"^-?[0-9]+$", 2**53  # of whole numbers from there on, such as ids, several are one float
+_DIGITS = r"^-?[0-9]+$"
 
 
 def attributes_of(config: ExportConfig, schema: Schema, catalogue: Catalogue, feature_values: dict[str, list[str]]
@@ -94,7 +95,7 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
         if column.dtype == pl.String:
             numbers = column.cast(NUMBER, strict=False)
             finite = numbers.is_finite().fill_null(False)
-            inexact = column.str.contains(_DIGITS) & (numbers.abs() >= _INEXACT)
+            inexact = column.str.contains(_DIGITS) & (numbers.abs() >= EXACT)
             if column.drop_nulls().len() and (finite | column.is_null()).all() and not inexact.any():
                 columns.append(numbers)
                 continue

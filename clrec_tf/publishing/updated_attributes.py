@@ -8,6 +8,7 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.retrieval.attributes import Attributes
+from clrec_tf.system.finite import EXACT
 from clrec_tf.system.finite import is_number
 from clrec_tf.tabular_files.values import texts
 
@@ -72,7 +73,7 @@ def _number(name, value, where) -> float:
         for kind in (float, int):  # of those that it can be the last, which is exact
             with contextlib.suppress(ValueError):
                 value = kind(text)
-    if not is_number(value) or isinstance(value, int) and abs(value) >= 2**53:
+    if not is_number(value) or isinstance(value, int) and abs(value) >= EXACT:
         raise DataError(f"{where}: attribute {name} is {value!r}: give a finite number, of a whole one below 2^53")
     return float(value)
 

@@ -88,8 +88,8 @@ def _cell(result, name):
 def write_embeddings(path: str, user_ids: Sequence, users: Intents, bundle: Bundle, several: bool = False) -> None:
     """Writes an .npz of arrays; no pickle.
 
-    user_ids [U], user_vectors [U,d], item_ids [V], item_live [V], false of deleted items, and item_vectors [V,d]. With `several` intents user_vectors is
-    [U,K,d], and there are user_weights and user_intents [U,K], the numbers.
+    user_ids [U], user_vectors [U,d], item_ids [V], item_live [V], false of deleted items, and item_vectors [V,d]. With
+    `several` intents user_vectors is [U,K,d], and there are user_weights and user_intents [U,K], the numbers.
     """
     arrays = dict(user_vectors=users.vectors, user_weights=users.weights, user_intents=users.numbers) if several else (
         dict(user_vectors=users.vectors[:, 0]))

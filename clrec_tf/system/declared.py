@@ -2,9 +2,9 @@
 import dataclasses
 import typing
 
+from clrec_tf.system.finite import EXACT
 from clrec_tf.system.finite import is_number
 
-_MOST_INT = 2**53  # exact in every JSON
 _MOST_TEXT = 100_000  # characters
 
 
@@ -42,7 +42,7 @@ def _check(name, value, hint):
         _require(isinstance(value, hint), name, value, "an object")
         check_declared(value)
     elif hint is int:
-        _require(type(value) is int and 0 <= value <= _MOST_INT, name, value, "a number from 0 to 2^53")
+        _require(type(value) is int and 0 <= value <= EXACT, name, value, "a number from 0 to 2^53")
     elif hint is float:
         _require(is_number(value), name, value, "a finite number")
     elif hint is bool:

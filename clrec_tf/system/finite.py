@@ -4,6 +4,7 @@ from typing import Sequence
 
 import numpy as np
 
+EXACT = 2**53  # from there on several whole numbers are one 64-bit float
 _MOST = float(np.finfo(np.float64).max)
 
 

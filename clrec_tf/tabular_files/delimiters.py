@@ -15,11 +15,9 @@ def plain(value: str, flag: str = "delimiter") -> str:
     r"""What a flag means: "\t" is a tab, "\x01" that character.
 
     Raises:
-      UserError: an escape that there is not, a quote or line break, or no separator of values.
+      UserError: an escape that there is not, or a quote or line break.
     """
     text = value
-    if not value and flag != "delimiter":
-        raise UserError(f"--{flag}= is empty, and would take every character for a value: give what stands between two")
     if "\\" in value and len(value) > 1:
         if not re.fullmatch(r"(?:\\(?:[tnr\\abefv]|[0-3][0-7]{2}|0|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})|[^\\])+", value):
             raise UserError(f"--{flag}={value!r} has an escape that is none: give the characters themselves, or \\t "
@@ -29,6 +27,18 @@ def plain(value: str, flag: str = "delimiter") -> str:
         raise UserError(f"--{flag}={value!r} holds a quote, line break or zero byte: give what stands between two "
                         "columns")
     return text
+
+
+def of_values(settings) -> str:
+    """What stands between the values of a feature, or the items of a list, by --multi_separator.
+
+    Raises:
+      UserError: as of `plain`, or it is empty.
+    """
+    flag, value = "multi_separator", settings.multi_separator
+    if not value:
+        raise UserError(f"--{flag}= is empty, and would take every character for a value: give what stands between two")
+    return plain(value, flag)
 
 
 def guess(header: str, extension: str, wide: bool = False) -> str:

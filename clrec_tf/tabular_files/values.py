@@ -6,6 +6,7 @@ import polars as pl
 
 from clrec_tf.errors import DataError
 from clrec_tf.errors import UserError
+from clrec_tf.system.finite import EXACT
 from clrec_tf.tabular_files import list_texts
 
 SPACE = " \t\r\n\v\f\u00a0\u200b\u3000\ufeff"  # also spaces that do not break or have no width
@@ -83,8 +84,9 @@ def are_whole(ids: pl.Series, what: str, path: str, exact: bool = True) -> bool:
     Raises:
       DataError: some have lost digits, and they must be exact.
     """
+    if not ids.to_frame("id").select(may_be_floats(pl.col("id")).any()).item():
+        return False
     distinct = ids.drop_nulls().unique(maintain_order=True)
-    distinct = distinct.to_frame("id").filter(may_be_floats(pl.col("id")).any())["id"]
     lost = distinct.filter(distinct.str.contains(_LOST))
     numbers = distinct.str.contains(_NUMBER).sum() + len(lost) == len(distinct)
     rounded = lost.filter(lost.str.contains(_ROUND))
@@ -97,7 +99,7 @@ def are_whole(ids: pl.Series, what: str, path: str, exact: bool = True) -> bool:
     whole = distinct.filter(distinct.str.contains(_WHOLE))
     if len(whole) < distinct.str.contains(_FRACTION).sum() or not (len(whole) or numbers and len(rounded)):
         return False
-    large = whole.filter(whole.cast(pl.Float64).abs() >= 2**53)
+    large = whole.filter(whole.cast(pl.Float64).abs() >= EXACT)
     if len(large) and exact:
         raise DataError(f"{path}: {what} ids such as {large[0]} are floats from 2^53 on, which does not tell them "
                         "apart: write them as integers or text")
